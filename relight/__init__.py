@@ -1,0 +1,1 @@
+"""Relight: reinforcement learning for AI agents that no crash can undo."""

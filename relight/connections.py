@@ -1,0 +1,52 @@
+"""How a process reaches Temporal and Postgres: from the settings, with one clear error where it can't."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from temporalio.client import Client
+from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.envconfig import ClientConfig
+from temporalio.service import RPCError
+
+from relight.errors import ConfigError, TemporalError
+from relight.settings import Settings
+from relight.store.database import Database
+
+
+async def connect_temporal(settings: Settings, *, timeout_seconds: float = 10.0) -> Client:
+    """A Temporal client; TLS, API keys and profiles come from Temporal's own environment configuration.
+
+    Raises:
+        TemporalError: out of reach; the message says where and what to do.
+    """
+    options: dict[str, Any] = dict(ClientConfig.load_client_connect_config())
+    address = options.setdefault("target_host", settings.temporal_address)
+    options.setdefault("namespace", settings.temporal_namespace)
+    try:
+        return await asyncio.wait_for(
+            Client.connect(**options, data_converter=pydantic_data_converter), timeout_seconds
+        )
+    except (RuntimeError, RPCError, TimeoutError, OSError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise TemporalError(
+            f"can't reach the Temporal server at {address}: {reason}; "
+            "check TEMPORAL_ADDRESS, or start the embedded stack with `relight up`"
+        ) from error
+
+
+async def connect_database(settings: Settings, **pool: int) -> Database:
+    """A pool on the run's Postgres, with the schema up to date.
+
+    Raises:
+        ConfigError: no address is set.
+        PostgresError: out of reach.
+    """
+    if not settings.postgres_url:
+        raise ConfigError(
+            "no Postgres is set: give RELIGHT_POSTGRES_URL, or start the embedded stack with `relight up`"
+        )
+    database = await Database.connect(settings.postgres_url, **pool)
+    await database.migrate()
+    return database

@@ -1,0 +1,143 @@
+"""Every error that Relight raises.
+
+One root, flat types, each named after the boundary that broke. The docstring of a type is its default message.
+A failed rollout is data (an attempt with a failure class), not one of these.
+
+    RelightError
+    ├── ConfigError            a setting or a run file that can't be used
+    ├── DatasetError           a data set that can't be read, or a row that lacks what the agent needs
+    ├── AgentLoadError         an agent reference that can't be imported
+    ├── ModelError             a model directory that can't be served or trained
+    ├── StackError             the embedded stack
+    ├── PostgresError          Postgres out of reach or unfit
+    ├── TemporalError          Temporal out of reach or unfit
+    ├── StoreError             the store service out of reach, or an answer that makes no sense
+    ├── NotFoundError          404
+    ├── ConflictError          409: a fence, an epoch or a transition says no
+    ├── InvalidRequestError    422
+    ├── UnauthorizedError      401
+    ├── ForbiddenError         403
+    ├── OverloadedError        503
+    ├── EngineError            a vLLM server
+    ├── TrainerError           the process that holds verl
+    └── CheckpointError        files that are torn, changed or missing
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class RelightError(Exception):
+    """Something in Relight went wrong."""
+
+    http_status: ClassVar[int] = 500
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message or (type(self).__doc__ or "").strip())
+
+    @property
+    def message(self) -> str:
+        return str(self.args[0])
+
+
+class ConfigError(RelightError):
+    """A setting or a run file can't be used."""
+
+    http_status = 422
+
+
+class DatasetError(RelightError):
+    """A data set can't be read, or one of its rows lacks what the agent needs."""
+
+    http_status = 422
+
+
+class AgentLoadError(RelightError):
+    """An agent reference can't be imported."""
+
+
+class ModelError(RelightError):
+    """A model directory can't be served or trained."""
+
+
+class StackError(RelightError):
+    """The embedded stack can't be started or reached."""
+
+
+class PostgresError(RelightError):
+    """Postgres is out of reach."""
+
+    http_status = 503
+
+
+class TemporalError(RelightError):
+    """The Temporal server is out of reach."""
+
+    http_status = 503
+
+
+class StoreError(RelightError):
+    """The store service is out of reach."""
+
+    http_status = 503
+
+
+class NotFoundError(RelightError):
+    """There is no such thing."""
+
+    http_status = 404
+
+
+class ConflictError(RelightError):
+    """A newer attempt, epoch or status stands in the way."""
+
+    http_status = 409
+
+
+class InvalidRequestError(RelightError):
+    """The request can't be understood."""
+
+    http_status = 422
+
+
+class UnauthorizedError(RelightError):
+    """A valid token is needed."""
+
+    http_status = 401
+
+
+class ForbiddenError(RelightError):
+    """This token is not good for that."""
+
+    http_status = 403
+
+
+class OverloadedError(RelightError):
+    """The service is busy; try again shortly."""
+
+    http_status = 503
+
+
+class EngineError(RelightError):
+    """An inference engine failed."""
+
+    http_status = 503
+
+
+class TrainerError(RelightError):
+    """The trainer process failed."""
+
+
+class CheckpointError(RelightError):
+    """Checkpoint files are torn, changed or missing."""
+
+
+BY_STATUS: dict[int, type[RelightError]] = {
+    401: UnauthorizedError,
+    403: ForbiddenError,
+    404: NotFoundError,
+    409: ConflictError,
+    422: InvalidRequestError,
+    503: OverloadedError,
+}

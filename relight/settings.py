@@ -1,0 +1,120 @@
+"""Where the other processes are: one module of settings for all of Relight.
+
+A value comes from, in this order: a flag, the environment, the embedded stack's file (`<home>/stack.json`, written by
+`relight up`), the default. `relight config` prints each value and where it came from. Temporal's own settings (TLS, API
+keys, profiles) are read by its environment configuration (`TEMPORAL_*`, `temporal.toml`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+
+from relight.errors import ConfigError
+from relight.types.names import GPU_QUEUE, ORCHESTRATOR_QUEUE, RUNNER_QUEUE
+
+STACK_FILE = "stack.json"
+TOKEN_FILE = "token"
+SECRETS = frozenset({"token", "postgres_url"})
+
+
+class Settings(BaseModel):
+    """Addresses, names and folders. Each field is `RELIGHT_<FIELD>` in the environment, unless it says otherwise."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    home: Path = Path(".relight")
+    """Where the embedded stack and the checkpoints live."""
+    data_root: Path = Path(".")
+    """Relative paths in run files start here."""
+    postgres_url: str | None = None
+    """`postgresql://user:password@host:port/database?sslmode=verify-full`."""
+    store_url: str = "http://127.0.0.1:4747"
+    gateway_url: str = "http://127.0.0.1:4748"
+    """The stable address that agents are handed."""
+    token: SecretStr | None = None
+    """Admin token of the store service; `<home>/token` where it is not given."""
+    temporal_address: str = Field(default="127.0.0.1:7233", json_schema_extra={"env": "TEMPORAL_ADDRESS"})
+    temporal_namespace: str = Field(default="default", json_schema_extra={"env": "TEMPORAL_NAMESPACE"})
+    temporal_ui_url: str | None = None
+    orchestrator_queue: str = ORCHESTRATOR_QUEUE
+    runner_queue: str = RUNNER_QUEUE
+    gpu_queue: str = GPU_QUEUE
+    gpu_host: str | None = None
+    """Name of this GPU host; the machine's host name where it is not given."""
+    log_level: str = "info"
+
+    @property
+    def token_value(self) -> str | None:
+        """The admin token in plain text."""
+        return self.token.get_secret_value() if self.token else None
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """Settings, and where each value came from."""
+
+    settings: Settings
+    sources: Mapping[str, str]
+
+
+def environment_name(field: str) -> str:
+    """The environment variable of a setting."""
+    extra = Settings.model_fields[field].json_schema_extra
+    if isinstance(extra, dict) and isinstance(extra.get("env"), str):
+        return str(extra["env"])
+    return f"RELIGHT_{field.upper()}"
+
+
+def read_stack(home: Path) -> dict[str, Any]:
+    """What the embedded stack wrote about itself, or nothing."""
+    try:
+        data = json.loads((home / STACK_FILE).read_text())
+    except (OSError, ValueError):
+        return {}
+    return data if isinstance(data, dict) else {}
+
+
+def resolve(flags: Mapping[str, Any] | None = None, environ: Mapping[str, str] | None = None) -> Resolved:
+    """Work the settings out.
+
+    Raises:
+        ConfigError: a value that can't be used, with its source.
+    """
+    environ = os.environ if environ is None else environ
+    given = {name: value for name, value in (flags or {}).items() if value is not None}
+    home = Path(str(given.get("home") or environ.get(environment_name("home")) or Settings().home))
+    stack = read_stack(home).get("settings", {})
+    values: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    for name in Settings.model_fields:
+        variable = environment_name(name)
+        if name in given:
+            values[name], sources[name] = given[name], "flag"
+        elif environ.get(variable):
+            values[name], sources[name] = environ[variable], f"environment {variable}"
+        elif name in stack:
+            values[name], sources[name] = stack[name], str(home / STACK_FILE)
+        elif name == "token" and (home / TOKEN_FILE).is_file():
+            values[name], sources[name] = (home / TOKEN_FILE).read_text().strip(), str(home / TOKEN_FILE)
+        else:
+            sources[name] = "default"
+    try:
+        return Resolved(Settings.model_validate(values), sources)
+    except ValidationError as error:
+        fault = error.errors()[0]
+        name = str(fault["loc"][0])
+        raise ConfigError(
+            f"setting {name} (from {sources.get(name)}): {fault['msg']}, given {values.get(name)!r}"
+        ) from error
+
+
+def load_settings(**flags: Any) -> Settings:
+    """The settings of this process."""
+    return resolve(flags).settings

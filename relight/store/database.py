@@ -1,0 +1,161 @@
+"""The Postgres pool, and queries by name.
+
+SQL lives in `sql/*.sql`: a line `-- name: open_attempt` starts a query, comment lines under it describe it. No ORM.
+Errors of Postgres become errors of Relight here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import ssl
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import asynccontextmanager
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import asyncpg
+import orjson
+
+from relight.errors import ConflictError, PostgresError
+
+Connection = Any
+"""A pooled asyncpg connection; asyncpg ships no types for it."""
+MIGRATION_LOCK = 7_348_201
+"""Advisory lock under which migrations run, so that any number of services may start at once."""
+CONFLICT_STATE = "RL409"
+"""SQLSTATE that our triggers and functions raise for a transition that is not allowed."""
+
+
+@cache
+def queries() -> dict[str, str]:
+    """All named queries."""
+    found: dict[str, str] = {}
+    for file in sorted(resources.files("relight.store").joinpath("sql").iterdir(), key=lambda entry: entry.name):
+        if not file.name.endswith(".sql"):
+            continue
+        parts = re.split(r"^-- name: (\w+)\s*$", file.read_text(), flags=re.MULTILINE)
+        for name, text in zip(parts[1::2], parts[2::2], strict=True):
+            if name in found:
+                raise ValueError(f"query {name} stands twice under relight/store/sql")
+            found[name] = text.strip()
+    return found
+
+
+def migrations() -> list[tuple[int, str, str]]:
+    """Number, name and SQL of each migration, in order."""
+    files = resources.files("relight.store").joinpath("migrations").iterdir()
+    named = sorted((file.name, file.read_text()) for file in files if file.name.endswith(".sql"))
+    return [(int(name[:4]), name, text) for name, text in named]
+
+
+def _to_json(value: Any) -> str:
+    return orjson.dumps(value).decode()
+
+
+async def _prepare(connection: Connection) -> None:
+    for kind in ("json", "jsonb"):
+        await connection.set_type_codec(kind, encoder=_to_json, decoder=orjson.loads, schema="pg_catalog")
+
+
+@asynccontextmanager
+async def translated() -> AsyncGenerator[None]:
+    """Turn Postgres' errors into ours."""
+    try:
+        yield
+    except asyncpg.PostgresError as error:
+        state = str(getattr(error, "sqlstate", "") or "")
+        if state == CONFLICT_STATE:
+            raise ConflictError(str(error)) from error
+        if state[:2] in ("08", "57", "53"):
+            raise PostgresError(f"Postgres is not available: {error}") from error
+        raise
+    except (TimeoutError, OSError, asyncpg.InterfaceError, ssl.SSLError) as error:
+        raise PostgresError(f"Postgres is out of reach: {error or type(error).__name__}") from error
+
+
+class Database:
+    """A pool of connections and the named queries."""
+
+    def __init__(self, pool: asyncpg.Pool) -> None:
+        self.pool = pool
+
+    @classmethod
+    async def connect(cls, url: str, *, min_size: int = 1, max_size: int = 8) -> Database:
+        """Open the pool.
+
+        Raises:
+            PostgresError: out of reach; the message says where and what to check.
+        """
+        try:
+            pool = await asyncpg.create_pool(
+                url, min_size=min_size, max_size=max_size, init=_prepare, command_timeout=60, timeout=10
+            )
+        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError, ValueError) as error:
+            raise PostgresError(
+                f"can't reach Postgres at {redact_url(url)}: {error or type(error).__name__}; "
+                "check RELIGHT_POSTGRES_URL, or start the embedded stack with `relight up`"
+            ) from error
+        return cls(pool)
+
+    async def close(self) -> None:
+        """Close the pool; connections that hang are dropped after 5 s."""
+        try:
+            await asyncio.wait_for(self.pool.close(), 5)
+        except TimeoutError:
+            self.pool.terminate()
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncGenerator[Connection]:
+        """One transaction on one connection."""
+        async with translated(), self.pool.acquire() as connection, connection.transaction():
+            yield connection
+
+    async def fetch(self, name: str, *args: Any, connection: Connection | None = None) -> list[asyncpg.Record]:
+        """All rows of a named query."""
+        async with translated():
+            return await (connection or self.pool).fetch(queries()[name], *args)
+
+    async def row(self, name: str, *args: Any, connection: Connection | None = None) -> asyncpg.Record | None:
+        """The first row of a named query, or None."""
+        async with translated():
+            return await (connection or self.pool).fetchrow(queries()[name], *args)
+
+    async def value(self, name: str, *args: Any, connection: Connection | None = None) -> Any:
+        """The first column of the first row of a named query, or None."""
+        async with translated():
+            return await (connection or self.pool).fetchval(queries()[name], *args)
+
+    async def execute(self, name: str, *args: Any, connection: Connection | None = None) -> None:
+        """Run a named query for its effect."""
+        async with translated():
+            await (connection or self.pool).execute(queries()[name], *args)
+
+    async def execute_many(
+        self, name: str, rows: Iterable[tuple[Any, ...]], connection: Connection | None = None
+    ) -> None:
+        """Run a named query once for each row of arguments."""
+        async with translated():
+            await (connection or self.pool).executemany(queries()[name], rows)
+
+    async def migrate(self) -> int:
+        """Bring the schema up to date, forward only; returns its version. Safe to call from many processes at once."""
+        async with self.transaction() as connection:
+            await connection.execute("select pg_advisory_xact_lock($1)", MIGRATION_LOCK)
+            await connection.execute(
+                "create table if not exists migrations"
+                " (version int primary key, name text not null, applied_at timestamptz not null default now())"
+            )
+            current = int(await connection.fetchval("select coalesce(max(version), 0) from migrations") or 0)
+            for version, name, text in migrations():
+                if version > current:
+                    await connection.execute(text)
+                    await connection.execute("insert into migrations (version, name) values ($1, $2)", version, name)
+                    current = version
+            return current
+
+
+def redact_url(url: str) -> str:
+    """A URL without its password."""
+    return re.sub(r"(//[^:/@]+):[^@]*@", r"\1:***@", url)

@@ -1,0 +1,1 @@
+"""The vocabulary: what travels between Relight's rooms. Light: pydantic and nothing heavier."""

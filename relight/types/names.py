@@ -1,0 +1,94 @@
+"""Names that live in databases, histories and other people's scripts.
+
+They are data: a test pins them, and a rename of a class or function never changes one.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+# Task queues
+ORCHESTRATOR_QUEUE: Final = "relight"
+RUNNER_QUEUE: Final = "relight-runner"
+GPU_QUEUE: Final = "relight-gpu"
+ALGORITHM_QUEUE: Final = "relight-algorithm"
+
+# Workflow types
+TRAINING_WORKFLOW: Final = "TrainingWorkflow"
+BATCH_WORKFLOW: Final = "RolloutBatchWorkflow"
+ROLLOUT_WORKFLOW: Final = "RolloutWorkflow"
+EVALUATION_WORKFLOW: Final = "EvaluationWorkflow"
+
+# Activity types
+BEGIN_RUN: Final = "begin_run"
+CHECK_RUNNERS: Final = "check_runners"
+CLAIM_GPU: Final = "claim_gpu"
+PREPARE_ENGINES: Final = "prepare_engines"
+PLAN_STEP: Final = "plan_step"
+PLAN_EVALUATION: Final = "plan_evaluation"
+RUN_ATTEMPT: Final = "run_attempt"
+CLOSE_ROLLOUT: Final = "close_rollout"
+CLOSE_BATCH: Final = "close_batch"
+BATCH_STATUS: Final = "batch_status"
+UPDATE_POLICY: Final = "update_policy"
+RECORD_EVALUATION: Final = "record_evaluation"
+CHANGE_RUN: Final = "change_run"
+FINISH_RUN: Final = "finish_run"
+RELEASE_GPU: Final = "release_gpu"
+
+# Signals, updates and queries of TrainingWorkflow
+PAUSE: Final = "pause"
+RESUME: Final = "resume"
+STOP_AFTER_STEP: Final = "stop_after_step"
+SET_HYPERPARAMETERS: Final = "set_hyperparameters"
+UPDATE_RESOURCES: Final = "update_resources"
+RETRY_ROLLOUT: Final = "retry_rollout"
+BATCH_DONE: Final = "batch_done"
+PROGRESS: Final = "progress"
+# of RolloutWorkflow
+CANCEL: Final = "cancel"
+
+# Search attributes, all Keyword but the step
+SEARCH_RUN: Final = "RelightRun"
+SEARCH_STEP: Final = "RelightStep"
+SEARCH_STATUS: Final = "RelightStatus"
+SEARCH_ALGORITHM: Final = "RelightAlgorithm"
+SEARCH_TASK: Final = "RelightTask"
+
+RUN_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+
+
+def runner_queue(prefix: str, agent: str) -> str:
+    """The task queue on which runners that serve `agent` poll."""
+    return f"{prefix}.{agent}"
+
+
+def train_id(run: str) -> str:
+    """Workflow id of a run."""
+    return f"train/{run}"
+
+
+def batch_id(run: str, step: int, batch: int) -> str:
+    """Workflow id of one batch of a step."""
+    return f"train/{run}/step-{step}/batch-{batch}"
+
+
+def evaluation_id(run: str, version: int) -> str:
+    """Workflow id of the evaluation of a policy version."""
+    return f"train/{run}/eval-{version}"
+
+
+def evaluation_batch_id(run: str, version: int, batch: int) -> str:
+    """Workflow id of one batch of an evaluation."""
+    return f"train/{run}/eval-{version}/batch-{batch}"
+
+
+def rollout_workflow_id(rollout_id: str) -> str:
+    """Workflow id of a rollout."""
+    return f"rollout/{rollout_id}"
+
+
+def planned_rollout_id(run: str, step: int, group: int, index: int, evaluation: bool = False) -> str:
+    """Id of a rollout that a run plans: `<run>-s0012-g03-i5`, or `<run>-e0012-...` in an evaluation."""
+    return f"{run}-{'e' if evaluation else 's'}{step:04d}-g{group:02d}-i{index}"

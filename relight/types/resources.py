@@ -1,0 +1,53 @@
+"""What a rollout is given: models and prompts, by name. The names and fields are Agent Lightning 0.3's."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Resource(BaseModel):
+    """Base of all resources."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    resource_type: Any
+
+
+class LLM(Resource):
+    """A model behind an OpenAI-compatible endpoint.
+
+    Point any client at `endpoint` with `api_key`; the key is good for this attempt only.
+    """
+
+    resource_type: Literal["llm"] = "llm"
+    endpoint: str
+    """Base URL, with `/v1` where the client wants it: `<gateway>/rollout/<r>/attempt/<a>/v1`."""
+    model: str
+    api_key: str | None = None
+    sampling_parameters: dict[str, Any] = Field(default_factory=dict)
+
+    def get_base_url(self) -> str:
+        """The base URL to hand to a client."""
+        return self.endpoint
+
+
+class PromptTemplate(Resource):
+    """A prompt that an algorithm may rewrite."""
+
+    resource_type: Literal["prompt_template"] = "prompt_template"
+    template: str
+    engine: Literal["f-string", "jinja", "poml"] = "f-string"
+
+    def format(self, **values: Any) -> str:
+        """Fill the template in. Only the `f-string` engine is filled here, as in 0.3."""
+        if self.engine != "f-string":
+            raise NotImplementedError(
+                f"engine {self.engine!r} is not filled here; render `template` with its own library"
+            )
+        return self.template.format(**values)
+
+
+ResourceUnion = Annotated[LLM | PromptTemplate, Field(discriminator="resource_type")]
+NamedResources = dict[str, ResourceUnion]

@@ -1,0 +1,139 @@
+"""Rollouts and attempts: the rows that everything else refers to.
+
+Status names are Agent Lightning 0.3's; `failure_class` says more than a status can.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Mode = Literal["train", "val", "test"]
+
+
+class RolloutStatus(StrEnum):
+    """Where a rollout stands."""
+
+    QUEUING = "queuing"
+    PREPARING = "preparing"
+    RUNNING = "running"
+    REQUEUING = "requeuing"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class AttemptStatus(StrEnum):
+    """Where one try at a rollout stands."""
+
+    PREPARING = "preparing"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    TIMEOUT = "timeout"
+    UNRESPONSIVE = "unresponsive"
+
+
+class FailureClass(StrEnum):
+    """Why an attempt brought no reward."""
+
+    AGENT_ERROR = "agent_error"
+    """The agent raised, exited or was killed by its own doing."""
+    TIMEOUT = "timeout"
+    """It ran longer than `timeout_seconds`."""
+    UNRESPONSIVE = "unresponsive"
+    """No span and no generation for `unresponsive_seconds`."""
+    OUT_OF_MEMORY = "out_of_memory"
+    """It passed its memory limit."""
+    INFRASTRUCTURE = "infrastructure"
+    """The runner, the gateway or the store failed it."""
+    ENGINE_ERROR = "engine_error"
+    """A model call failed on the platform's side and no later try of it succeeded."""
+    GRADER_ERROR = "grader_error"
+    """The agent ended well, its grader did not."""
+    INVALID_REWARD = "invalid_reward"
+    """The reward is not a finite number."""
+    NO_REWARD = "no_reward"
+    """The agent ended well and gave no reward."""
+    CANCELLED = "cancelled"
+    """Somebody cancelled it."""
+
+    @property
+    def attempt_status(self) -> AttemptStatus:
+        """0.3's name for an attempt that ended so."""
+        if self is FailureClass.TIMEOUT:
+            return AttemptStatus.TIMEOUT
+        if self is FailureClass.UNRESPONSIVE:
+            return AttemptStatus.UNRESPONSIVE
+        return AttemptStatus.FAILED
+
+    @property
+    def rollout_status(self) -> RolloutStatus:
+        """0.3's name for a rollout that ended so."""
+        return RolloutStatus.CANCELLED if self is FailureClass.CANCELLED else RolloutStatus.FAILED
+
+
+PLATFORM_FAILURES = frozenset({FailureClass.INFRASTRUCTURE, FailureClass.ENGINE_ERROR, FailureClass.GRADER_ERROR})
+"""Classes that are not the agent's doing; only these are filled up (semantics 11)."""
+
+
+class RolloutConfig(BaseModel):
+    """Retries and deadlines of one rollout."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    timeout_seconds: float | None = Field(default=None, gt=0)
+    """Wall-clock limit of one attempt; queue time, paused time and engine waits don't count."""
+    unresponsive_seconds: float | None = Field(default=None, gt=0)
+    """Longest time without a span or a generation."""
+    max_attempts: int = Field(default=1, ge=1)
+    """Tries by the agent. Attempts that the platform failed don't count."""
+    retry_condition: list[FailureClass] = Field(default_factory=list[FailureClass])
+    """Which failures are tried again while `max_attempts` allows it."""
+    backoff_seconds: float = Field(default=1.0, ge=0)
+    """Wait before try 2; doubles with every try, up to 60 s."""
+
+
+class Attempt(BaseModel):
+    """One try at a rollout."""
+
+    rollout_id: str
+    attempt_id: str
+    sequence_id: int
+    """1 for the first attempt."""
+    start_time: float
+    """Unix seconds."""
+    end_time: float | None = None
+    status: AttemptStatus = AttemptStatus.PREPARING
+    worker_id: str | None = None
+    last_heartbeat_time: float | None = None
+    metadata: dict[str, Any] = Field(default_factory=dict)
+    failure_class: FailureClass | None = None
+    error: dict[str, Any] | None = None
+    reward: float | None = None
+
+
+class Rollout(BaseModel):
+    """One sample of a task."""
+
+    rollout_id: str
+    input: Any = None
+    start_time: float
+    end_time: float | None = None
+    mode: Mode | None = None
+    resources_id: str | None = None
+    status: RolloutStatus = RolloutStatus.QUEUING
+    config: RolloutConfig = Field(default_factory=RolloutConfig)
+    metadata: dict[str, Any] = Field(default_factory=dict)
+    run: str | None = None
+    step: int | None = None
+    failure_class: FailureClass | None = None
+    reward: float | None = None
+
+
+class AttemptedRollout(Rollout):
+    """A rollout together with the attempt at hand."""
+
+    attempt: Attempt

@@ -1,0 +1,185 @@
+"""The run file: everything that a training needs to know, one JSON object.
+
+`temporal workflow start --type TrainingWorkflow --input-file run.json` and `relight train run.json` read the same
+schema (`relight schema` prints it). Unknown keys are errors. Relative paths are relative to the data root
+(`relight config` shows it).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from relight.errors import ConfigError
+from relight.types.names import RUNNER_QUEUE
+from relight.types.rollout import FailureClass, RolloutConfig
+
+Estimator = Literal["grpo", "grpo_no_std", "rloo", "reinforce_plus_plus_baseline"]
+
+
+class Section(BaseModel):
+    """Base of all sections: unknown keys are errors."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Data(Section):
+    """Where the tasks come from: JSONL or Parquet by path or URL, or `dataset:<id>` of a set already in the store."""
+
+    train: str
+    """Tasks to train on; one JSON object (or Parquet row) is one task."""
+    evaluation: str | None = None
+    """Held-out tasks."""
+    required_fields: list[str] = Field(default_factory=list[str])
+    """Fields that every row must have; a row without one is an error before the run starts."""
+    shuffle: bool = True
+    """Shuffle the training tasks anew in each epoch, by the run's seed."""
+
+
+class Algorithm(Section):
+    """How a step's rewards become an update. Names and meanings are verl's."""
+
+    name: Estimator = "grpo"
+    """Advantage estimator: `grpo` (arXiv 2402.03300), `grpo_no_std` (Dr. GRPO, arXiv 2503.20783),
+    `rloo` (arXiv 2402.14740), `reinforce_plus_plus_baseline` (arXiv 2501.03262)."""
+    learning_rate: float = Field(default=1e-6, gt=0)
+    weight_decay: float = Field(default=0.01, ge=0)
+    grad_clip: float = Field(default=1.0, gt=0)
+    """Largest norm of the gradient."""
+    ppo_epochs: int = Field(default=1, ge=1)
+    """Passes over a step's rows."""
+    mini_batches: int = Field(default=1, ge=1)
+    """Optimizer steps a pass."""
+    clip_ratio: float = Field(default=0.2, gt=0)
+    clip_ratio_low: float | None = Field(default=None, gt=0)
+    clip_ratio_high: float | None = Field(default=None, gt=0)
+    entropy_coeff: float = 0.0
+    loss_agg_mode: Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean"] = "token-mean"
+    loss_mode: str = "vanilla"
+    """verl's policy loss by name."""
+    level: Literal["transition", "trajectory"] = "transition"
+    """A training row a model call, or one for each chain of calls whose tokens continue each other."""
+    rollout_correction: dict[str, Any] = Field(default_factory=dict[str, Any])
+    """verl's correction of the mismatch between sampler and trainer, by its own keys."""
+
+
+class Sampling(Section):
+    """How the policy is sampled, in training and evaluation alike."""
+
+    temperature: float = Field(default=1.0, gt=0)
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    top_k: int = -1
+    max_tokens: int | None = Field(default=None, ge=1)
+    """Longest answer in tokens; an agent may ask for less."""
+    stop: list[str] = Field(default_factory=list[str])
+    agent_chooses: bool = False
+    """Let the agent's own sampling parameters through instead of these."""
+
+
+class Evaluation(Section):
+    """When the held-out tasks are played."""
+
+    every: int = Field(default=0, ge=0)
+    """Steps between evaluations; 0: only at the start and the end."""
+    at_start: bool = True
+    at_end: bool = True
+    samples: int = Field(default=1, ge=1)
+    """Rollouts of each held-out task."""
+    limit: int | None = Field(default=None, ge=1)
+    """Use only the first tasks of the set."""
+
+
+class Failures(Section):
+    """What becomes of rollouts that bring no reward."""
+
+    rewards: dict[FailureClass, float] = Field(default_factory=dict[FailureClass, float])
+    """Reward given to a failure class; without one, only a real reward trains."""
+    short_groups: Literal["fill_up", "train", "drop"] = "fill_up"
+    """A group that lost members to the platform: sample more, train what is left, or drop it."""
+    fill_up_rounds: int = Field(default=2, ge=0, le=2)
+
+
+class RunFile(Section):
+    """One training."""
+
+    agent: str = Field(min_length=1, pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*$")
+    """Name of an agent that runners serve."""
+    runner_queue: str = RUNNER_QUEUE
+    """Task queue prefix of the runners; they poll `<runner_queue>.<agent>`."""
+    model: str = Field(min_length=1)
+    """Directory (config, weights, tokenizer) or hub name of version 0."""
+    data: Data
+    algorithm: Algorithm = Field(default_factory=Algorithm)
+    group_size: int = Field(default=8, ge=1)
+    """Rollouts of one task in a step."""
+    batch_size: int = Field(default=16, ge=1)
+    """Tasks a step."""
+    epochs: int | None = Field(default=None, ge=1)
+    """Passes over the training tasks; or give `steps`."""
+    steps: int | None = Field(default=None, ge=0)
+    sampling: Sampling = Field(default_factory=Sampling)
+    evaluation: Evaluation = Field(default_factory=Evaluation)
+    rollout: RolloutConfig = Field(default_factory=RolloutConfig)
+    """Retries and deadlines."""
+    failures: Failures = Field(default_factory=Failures)
+    isolation: Literal["process", "shared"] = "process"
+    concurrency: int | None = Field(default=None, ge=1)
+    """Most rollouts of this run under way at once; without it the runners' slots decide."""
+    engine_wait_seconds: float = Field(default=300.0, gt=0)
+    """How long a model call waits at the gateway while its engine or the store is away."""
+    seed: int = 0
+    checkpoint_every: int = Field(default=1, ge=1)
+    """Steps between full checkpoints (weights, optimizer, random state)."""
+    resources: dict[str, Any] = Field(default_factory=dict[str, Any])
+    """Prompt templates and other resources by name, beside the model."""
+    verl: dict[str, Any] = Field(default_factory=dict[str, Any])
+    """verl's own keys, nested or dotted."""
+    vllm: dict[str, Any] = Field(default_factory=dict[str, Any])
+    """vLLM's own engine arguments."""
+
+    @field_validator("data", mode="before")
+    @classmethod
+    def _accept_a_path(cls, value: Any) -> Any:
+        return {"train": value} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.epochs is not None and self.steps is not None:
+            raise ValueError("give `epochs` or `steps`, not both")
+        if self.data.evaluation is None and self.evaluation.every:
+            raise ValueError("`evaluation.every` needs `data.evaluation`, the held-out tasks")
+        if self.group_size < 2:
+            raise ValueError(
+                f"`algorithm.name: {self.algorithm.name}` compares samples of a task: `group_size` must be 2 or more"
+            )
+        if self.algorithm.mini_batches > self.batch_size:
+            raise ValueError("`algorithm.mini_batches` can't be more than `batch_size`: a mini-batch holds whole tasks")
+        return self
+
+
+def describe(error: ValidationError) -> str:
+    """One line a fault: key, what was given, what is wanted."""
+    lines: list[str] = []
+    for fault in error.errors(include_url=False):
+        key = ".".join(str(part) for part in fault["loc"]) or "run file"
+        if fault["type"] == "extra_forbidden":
+            lines.append(f"{key}: unknown key; `relight schema` lists the known ones")
+        elif fault["type"] == "missing":
+            lines.append(f"{key}: missing")
+        else:
+            given = "" if isinstance(fault["input"], dict) else f" (given: {fault['input']!r})"
+            lines.append(f"{key}: {fault['msg'].removeprefix('Value error, ')}{given}")
+    return "; ".join(lines)
+
+
+def parse_run_file(data: Any) -> RunFile:
+    """Validate a run file's content.
+
+    Raises:
+        ConfigError: one message that names each key at fault.
+    """
+    try:
+        return RunFile.model_validate(data)
+    except ValidationError as error:
+        raise ConfigError(f"run file: {describe(error)}") from error
