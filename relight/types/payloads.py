@@ -41,6 +41,8 @@ class TrainingInput(RunFile):
     """Input of TrainingWorkflow: the run file; `cursor` is set by the workflow itself when it continues as new."""
 
     cursor: Cursor | None = None
+    history_limit: int = Field(default=4000, ge=1)
+    """Events after which the workflow continues as new, between two steps."""
 
 
 class RunRequest(Payload):
@@ -77,6 +79,28 @@ class Readiness(Payload):
 
     ready: bool
     waiting_for: str | None = None
+
+
+class BatchQuery(RunRequest):
+    """Has this batch closed?"""
+
+    step: int
+    batch: int
+
+
+class BatchAnswer(Payload):
+    """The report of a batch that has closed, or None."""
+
+    report: BatchReport | None = None
+
+
+class CloseRolloutInput(Payload):
+    """Close a rollout that was cancelled."""
+
+    rollout_id: str
+    run: str | None = None
+    epoch: int = 0
+    message: str = "cancelled"
 
 
 class CheckInput(RunRequest):
@@ -118,47 +142,30 @@ class StepInput(RunRequest):
 
 
 class StepPlan(Payload):
-    """A planned step: ranges, no rows."""
+    """A planned step, or why there is none: counts only, the rows are in Postgres."""
 
     run: str
     step: int
-    paused: bool = False
-    """True where planning found the run paused and wrote nothing."""
-    stop: bool = False
-    """True where the run was told to stop before this step."""
-    recorded: bool = False
-    """True where the step is done already."""
-    kind: Kind = "train"
-    groups: int = 0
-    group_size: int = 0
-    batches: list[BatchRange] = Field(default_factory=list["BatchRange"])
-    config: RolloutConfig = Field(default_factory=RolloutConfig)
+    state: Literal["planned", "paused", "stopped", "recorded"] = "planned"
+    """`paused` and `stopped` planned nothing; `recorded`: the step is done."""
+    batches: int = 0
+    rollouts: int = 0
     learning_rate: float | None = None
 
 
-class BatchRange(Payload):
-    """Groups `first_group` up to, not including, `end_group`."""
-
-    batch: int
-    first_group: int
-    end_group: int
-    closed: bool = False
-
-
 class BatchInput(RunRequest):
-    """Input of RolloutBatchWorkflow."""
+    """Input of RolloutBatchWorkflow: which rows of a plan to play, and where."""
 
     step: int
+    """The step; in an evaluation the policy version."""
     kind: Kind = "train"
-    range: BatchRange
-    group_size: int
+    batch: int
     agent: str
     runner_queue: str
     config: RolloutConfig = Field(default_factory=RolloutConfig)
     concurrency: int | None = None
-    fill_up_rounds: int = 0
-    notify: str | None = None
-    """Workflow id that is told by `batch_done`."""
+    notify: bool = False
+    """Tell `train/<run>` by `batch_done`."""
 
 
 class BatchReport(Payload):
@@ -212,25 +219,21 @@ class RolloutResult(Payload):
     """Cancelled or superseded: nothing ran."""
 
 
-class CloseBatchInput(RunRequest):
-    """Close a batch: decide which attempt counts, fill up what the platform lost."""
+class AdvanceInput(RunRequest):
+    """What is left to run in a batch?"""
 
     step: int
     kind: Kind = "train"
     batch: int
-    round: int = 0
-    final: bool = False
-    """True: no more filling up."""
-    missing: list[str] = Field(default_factory=list[str])
-    """Rollouts whose child workflow ended without a row (cancelled, terminated); at most 100 are named."""
+    lost: list[tuple[int, int]] = Field(default_factory=list[tuple[int, int]])
+    """Group and index of rollouts whose workflow ended without a word: they close as `infrastructure`."""
 
 
-class ClosedBatch(Payload):
-    """Answer of `close_batch`: a report, or more rollouts to run first."""
+class Advance(Payload):
+    """Rollouts to run now, by group, index and try; or, with nothing left, the report of the batch, closed."""
 
+    rollouts: list[tuple[int, int, int]] = Field(default_factory=list[tuple[int, int, int]])
     report: BatchReport | None = None
-    more: list[str] = Field(default_factory=list[str])
-    """Ids of rollouts that fill up short groups."""
 
 
 class UpdateResult(Payload):
@@ -304,6 +307,3 @@ class Progress(Payload):
     evaluations: dict[int, float] = Field(default_factory=dict[int, float])
     refused: int = 0
     counters: dict[str, int] = Field(default_factory=dict[str, int])
-
-
-StepPlan.model_rebuild()

@@ -1,0 +1,88 @@
+"""What operators say to live workflows. The updates and the signals of the same names take these, as JSON."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from pydantic import Field, model_validator
+
+from relight.types.run_file import Section
+
+
+class Command(Section):
+    """Base: who asks is recorded."""
+
+    actor: str = "operator"
+
+
+class Pause(Command):
+    """No attempt, batch, update or evaluation begins; what is under way ends and counts."""
+
+    reason: str = ""
+
+
+class Resume(Command):
+    """Lift a pause."""
+
+
+class StopAfterStep(Command):
+    """Finish the run after a step."""
+
+    step: int | None = Field(default=None, ge=0)
+    """The step under way where none is given."""
+
+
+class SetHyperparameters(Command):
+    """Change values of the run; effective at the first step that is not planned."""
+
+    learning_rate: float | None = Field(default=None, gt=0)
+    weight_decay: float | None = Field(default=None, ge=0)
+    grad_clip: float | None = Field(default=None, gt=0)
+    ppo_epochs: int | None = Field(default=None, ge=1)
+    mini_batches: int | None = Field(default=None, ge=1)
+    clip_ratio: float | None = Field(default=None, gt=0)
+    entropy_coeff: float | None = None
+    temperature: float | None = Field(default=None, gt=0)
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    max_tokens: int | None = Field(default=None, ge=1)
+    group_size: int | None = Field(default=None, ge=2)
+    batch_size: int | None = Field(default=None, ge=1)
+
+    @model_validator(mode="after")
+    def _something(self) -> Self:
+        if not self.changes():
+            raise ValueError('name at least one hyper-parameter, for example {"learning_rate": 1e-5}')
+        return self
+
+    def changes(self) -> dict[str, Any]:
+        """The values that were given."""
+        return self.model_dump(exclude_none=True, exclude={"actor"})
+
+
+class UpdateResources(Command):
+    """Give the run other resources: an id, or content that is stored first."""
+
+    resources_id: str | None = None
+    resources: dict[str, Any] | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if (self.resources_id is None) == (self.resources is None):
+            raise ValueError("give `resources_id` or `resources`")
+        return self
+
+
+class RetryRollout(Command):
+    """Try a failed rollout of an open batch again."""
+
+    rollout_id: str
+
+
+COMMANDS: dict[str, type[Command]] = {
+    "pause": Pause,
+    "resume": Resume,
+    "stop_after_step": StopAfterStep,
+    "set_hyperparameters": SetHyperparameters,
+    "update_resources": UpdateResources,
+    "retry_rollout": RetryRollout,
+}
