@@ -1,0 +1,48 @@
+"""Spans out of agents: rewards, messages, objects, exceptions, operations.
+
+Inside an attempt every call goes to the runner at once, so that what an agent said before it was killed is kept.
+Outside one (a notebook, a unit test) the same calls only return the span that they would have sent.
+Names of spans and attributes are Agent Lightning 0.3's. OpenTelemetry is not needed here.
+"""
+
+from __future__ import annotations
+
+from relight.emitter.attributes import make_link_attributes, make_tag_attributes
+from relight.emitter.emit import (
+    emit_annotation,
+    emit_exception,
+    emit_message,
+    emit_object,
+    emit_reward,
+)
+from relight.emitter.operation import Operation, operation
+from relight.emitter.reading import (
+    find_final_reward,
+    find_reward_spans,
+    get_message_value,
+    get_object_value,
+    get_reward_value,
+    get_reward_values,
+    is_reward_span,
+)
+from relight.emitter.recorder import EmittedSpan
+
+__all__ = [
+    "EmittedSpan",
+    "Operation",
+    "emit_annotation",
+    "emit_exception",
+    "emit_message",
+    "emit_object",
+    "emit_reward",
+    "find_final_reward",
+    "find_reward_spans",
+    "get_message_value",
+    "get_object_value",
+    "get_reward_value",
+    "get_reward_values",
+    "is_reward_span",
+    "make_link_attributes",
+    "make_tag_attributes",
+    "operation",
+]

@@ -1,0 +1,134 @@
+"""The emitters: one call, one span.
+
+Each returns its span, takes further `attributes` (nested ones are flattened) and, as in 0.3, `propagate=False` to
+make the span without sending it.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+import traceback
+from collections.abc import Mapping
+from typing import Any, cast
+
+from relight.emitter.attributes import as_json, clean_text, flatten
+from relight.emitter.names import (
+    ANNOTATION,
+    EXCEPTION,
+    EXCEPTION_ESCAPED,
+    EXCEPTION_MESSAGE,
+    EXCEPTION_STACKTRACE,
+    EXCEPTION_TYPE,
+    MESSAGE,
+    MESSAGE_BODY,
+    OBJECT,
+    OBJECT_JSON,
+    OBJECT_LITERAL,
+    OBJECT_TYPE,
+    PRIMARY,
+    REWARD,
+)
+from relight.emitter.recorder import EmittedSpan, make_span, send
+
+MAX_TRACEBACK_CHARACTERS = 16 * 1024
+
+
+def emit_reward(
+    reward: float | Mapping[str, float],
+    *,
+    primary_key: str | None = None,
+    attributes: Mapping[str, Any] | None = None,
+    propagate: bool = True,
+) -> EmittedSpan:
+    """Say how well the attempt did: a number, or named numbers of which `primary_key` is the one to train on.
+
+    The last reward of an attempt counts. Raises TypeError or ValueError for what is no finite number.
+    """
+    dimensions = reward_dimensions(reward, primary_key)
+    flat = reward_attributes(dimensions) | flatten(attributes or {})
+    return send(make_span(ANNOTATION, flat), propagate)
+
+
+def reward_dimensions(reward: object, primary_key: str | None = None) -> dict[str, float]:
+    """Named rewards, the primary one first."""
+    if not isinstance(reward, Mapping):
+        return {PRIMARY: _number(reward, "reward")}
+    given = cast("Mapping[object, object]", reward)
+    named = {str(key): _number(value, f"reward {key!r}") for key, value in given.items()}
+    if primary_key is None:
+        raise ValueError("a reward with several names needs primary_key, the name of the one to train on")
+    if primary_key not in named:
+        raise ValueError(f"primary_key {primary_key!r} is not among the rewards {sorted(named)}")
+    return {primary_key: named.pop(primary_key), **named}
+
+
+def _number(value: object, what: str) -> float:
+    if not isinstance(value, int | float) and callable(scalar := getattr(value, "item", None)):
+        value = scalar()  # numpy's and torch's scalars
+    if not isinstance(value, int | float):
+        raise TypeError(f"{what} must be a number, not {type(value).__name__}")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise ValueError(f"{what} must be a finite number, not {number}")
+    return number
+
+
+def reward_attributes(dimensions: Mapping[str, float]) -> dict[str, Any]:
+    """Attributes of a reward span."""
+    attributes: dict[str, Any] = {}
+    for index, (name, value) in enumerate(dimensions.items()):
+        attributes[f"{REWARD}.{index}.name"] = clean_text(name, 256)
+        attributes[f"{REWARD}.{index}.value"] = value
+    return attributes
+
+
+def emit_annotation(annotation: Mapping[str, Any], propagate: bool = True) -> EmittedSpan:
+    """Note anything, by attribute."""
+    return send(make_span(ANNOTATION, flatten(annotation)), propagate)
+
+
+def emit_message(message: str, attributes: Mapping[str, Any] | None = None, propagate: bool = True) -> EmittedSpan:
+    """Note a text."""
+    flat = {MESSAGE_BODY: clean_text(str(message)), **flatten(attributes or {})}
+    return send(make_span(MESSAGE, flat), propagate)
+
+
+def emit_object(value: Any, attributes: Mapping[str, Any] | None = None, propagate: bool = True) -> EmittedSpan:
+    """Note a value: a plain one as text, bytes as base64, others as JSON (RuntimeError without one)."""
+    return send(make_span(OBJECT, encode_object(value) | flatten(attributes or {})), propagate)
+
+
+def encode_object(value: Any) -> dict[str, Any]:
+    """Attributes that hold a value."""
+    kind = type(value).__name__
+    if isinstance(value, str | int | float):
+        return {OBJECT_TYPE: kind, OBJECT_LITERAL: clean_text(str(value))}
+    if isinstance(value, bytes):
+        return {OBJECT_TYPE: kind, OBJECT_LITERAL: base64.b64encode(value).decode()}
+    text = as_json(value)
+    if text is None:
+        raise RuntimeError(f"emit_object needs a value that JSON can hold, not {kind}")
+    return {OBJECT_TYPE: kind, OBJECT_JSON: text}
+
+
+def emit_exception(
+    exception: BaseException, attributes: Mapping[str, Any] | None = None, propagate: bool = True
+) -> EmittedSpan:
+    """Note an exception that the agent dealt with."""
+    flat = exception_attributes(exception) | flatten(attributes or {})
+    return send(make_span(EXCEPTION, flat, status="UNSET"), propagate)
+
+
+def exception_attributes(exception: BaseException) -> dict[str, Any]:
+    """Type, message and stack of an exception."""
+    stack = "".join(traceback.format_exception(exception))
+    return {
+        EXCEPTION_TYPE: type(exception).__name__,
+        EXCEPTION_MESSAGE: clean_text(str(exception), MAX_TRACEBACK_CHARACTERS),
+        EXCEPTION_STACKTRACE: clean_text(stack[-MAX_TRACEBACK_CHARACTERS:]),
+        EXCEPTION_ESCAPED: True,
+    }

@@ -1,0 +1,128 @@
+"""`operation`: a span around a piece of work, as a decorator or in a `with` block.
+
+    @operation                                  with operation(name="search") as op:
+    async def search(query): ...                    op.set_input(query="x")
+                                                    op.set_output(hits)
+
+The span is sent when the work ends. Inputs and outputs are noted as attributes, an exception marks it as an error.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Any, ParamSpec, Self, TypeVar, cast, overload
+
+from relight.emitter.attributes import flatten
+from relight.emitter.emit import exception_attributes
+from relight.emitter.names import EXCEPTION, OPERATION, OPERATION_INPUT, OPERATION_NAME, OPERATION_OUTPUT
+from relight.emitter.recorder import EmittedSpan, as_parent, make_span, send
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Operation:
+    """One piece of work, or, called with a function, a decorator that makes one for each call."""
+
+    def __init__(self, attributes: Mapping[str, Any], propagate: bool = True) -> None:
+        self._attributes = flatten(attributes)
+        self._propagate = propagate
+        self._span: EmittedSpan | None = None
+        self._context: AbstractContextManager[None] | None = None
+
+    def __enter__(self) -> Self:
+        self._span = make_span(OPERATION, dict(self._attributes))
+        self._context = as_parent(self._span["span_id"])
+        self._context.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, stack: TracebackType | None
+    ) -> None:
+        span = self.span()
+        if self._context is not None:
+            self._context.__exit__(None, None, None)
+        span["end_time"] = time.time()
+        if error is not None:
+            self._note_error(span, error)
+        send(span, self._propagate)
+
+    @staticmethod
+    def _note_error(span: EmittedSpan, error: BaseException) -> None:
+        noted = exception_attributes(error)
+        span["status"] = "ERROR"
+        span["status_description"] = f"{type(error).__name__}: {error}"[:1000]
+        span["events"].append({"name": EXCEPTION, "timestamp": span["end_time"], "attributes": noted})
+
+    def span(self) -> EmittedSpan:
+        """The span of this piece of work, once it was entered."""
+        if self._span is None:
+            raise RuntimeError("the operation was not entered; use it in a with block")
+        return self._span
+
+    def set_input(self, *args: Any, **kwargs: Any) -> None:
+        """Note what goes in."""
+        given: dict[str, Any] = {"args": list(args)} if args else {}
+        self.span()["attributes"].update(flatten(given | kwargs, OPERATION_INPUT))
+
+    def set_output(self, output: Any) -> None:
+        """Note what comes out."""
+        self.span()["attributes"].update(flatten({OPERATION_OUTPUT: output}))
+
+    def _note_call(self, signature: inspect.Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        try:
+            bound = signature.bind(*args, **kwargs)
+        except TypeError:  # the call itself is about to raise the same
+            return
+        bound.apply_defaults()
+        self.span()["attributes"].update(flatten(bound.arguments, OPERATION_INPUT))
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        """Each call of `function` is an operation of its own."""
+        signature = inspect.signature(function)
+        named = {OPERATION_NAME: function.__name__, **self._attributes}
+        propagate = self._propagate
+        if inspect.iscoroutinefunction(function):
+
+            @functools.wraps(function)
+            async def asynchronous(*args: P.args, **kwargs: P.kwargs) -> Any:
+                with Operation(named, propagate) as work:
+                    work._note_call(signature, args, kwargs)
+                    result = await function(*args, **kwargs)
+                    work.set_output(result)
+                    return result
+
+            return cast("Callable[P, R]", asynchronous)
+
+        @functools.wraps(function)
+        def synchronous(*args: P.args, **kwargs: P.kwargs) -> R:
+            with Operation(named, propagate) as work:
+                work._note_call(signature, args, kwargs)
+                result = function(*args, **kwargs)
+                work.set_output(result)
+                return result
+
+        return synchronous
+
+
+@overload
+def operation(function: Callable[P, R], /) -> Callable[P, R]: ...
+
+
+@overload
+def operation(*, name: str | None = None, propagate: bool = True, **attributes: Any) -> Operation: ...
+
+
+def operation(
+    function: Callable[P, R] | None = None, /, *, name: str | None = None, propagate: bool = True, **attributes: Any
+) -> Callable[P, R] | Operation:
+    """Trace a piece of work. Keyword arguments become attributes of its span."""
+    if name is not None:
+        attributes[OPERATION_NAME] = name
+    work = Operation(attributes, propagate)
+    return work if function is None else work(function)

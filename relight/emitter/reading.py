@@ -1,0 +1,96 @@
+"""Reading back what the emitters wrote, from spans in any shape: dictionaries or objects with the same fields."""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar, cast
+
+import orjson
+
+from relight.emitter.names import (
+    ANNOTATION,
+    MESSAGE,
+    MESSAGE_BODY,
+    OBJECT,
+    OBJECT_JSON,
+    OBJECT_LITERAL,
+    OBJECT_TYPE,
+    OPERATION,
+    OPERATION_NAME,
+    REWARD,
+    REWARD_SPAN,
+)
+
+S = TypeVar("S")
+_LITERALS: dict[str, Callable[[str], Any]] = {"int": int, "float": float, "bool": "True".__eq__}
+
+
+def _field(span: object, name: str) -> Any:
+    return cast("Mapping[str, Any]", span).get(name) if isinstance(span, Mapping) else getattr(span, name, None)
+
+
+def _attributes(span: object) -> Mapping[str, Any]:
+    return _field(span, "attributes") or {}
+
+
+def get_reward_values(span: object) -> dict[str, float]:
+    """Named rewards of a span, the primary one first; empty where it holds none."""
+    attributes = _attributes(span)
+    if not _may_hold_reward(_field(span, "name"), attributes):
+        return {}
+    values: dict[str, float] = {}
+    index = 0
+    while (value := attributes.get(f"{REWARD}.{index}.value")) is not None:
+        if not isinstance(value, int | float) or not math.isfinite(value):
+            return {}
+        values[str(attributes.get(f"{REWARD}.{index}.name", index))] = float(value)
+        index += 1
+    return values
+
+
+def _may_hold_reward(name: object, attributes: Mapping[str, Any]) -> bool:
+    if name == OPERATION:
+        return attributes.get(OPERATION_NAME) == REWARD_SPAN
+    return name in (ANNOTATION, REWARD_SPAN)
+
+
+def get_reward_value(span: object) -> float | None:
+    """The primary reward of a span."""
+    return next(iter(get_reward_values(span).values()), None)
+
+
+def is_reward_span(span: object) -> bool:
+    """Whether a span holds a reward."""
+    return get_reward_value(span) is not None
+
+
+def find_reward_spans(spans: Sequence[S]) -> list[S]:
+    """Those that hold a reward, in order."""
+    return [span for span in spans if is_reward_span(span)]
+
+
+def find_final_reward(spans: Sequence[object]) -> float | None:
+    """The last reward counts."""
+    return next((value for span in reversed(spans) if (value := get_reward_value(span)) is not None), None)
+
+
+def get_message_value(span: object) -> str | None:
+    """Text of a message span."""
+    return _attributes(span).get(MESSAGE_BODY) if _field(span, "name") == MESSAGE else None
+
+
+def get_object_value(span: object) -> Any:
+    """Value of an object span, None where it holds none."""
+    if _field(span, "name") != OBJECT:
+        return None
+    attributes = _attributes(span)
+    if OBJECT_JSON in attributes:
+        return orjson.loads(attributes[OBJECT_JSON])
+    literal = attributes.get(OBJECT_LITERAL)
+    if literal is None:
+        return None
+    if attributes.get(OBJECT_TYPE) == "bytes":
+        return base64.b64decode(literal)
+    return _LITERALS.get(attributes.get(OBJECT_TYPE, "str"), str)(literal)

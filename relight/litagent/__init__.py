@@ -1,0 +1,17 @@
+"""What agent authors write: a plain function, a decorated one, or a `LitAgent`."""
+
+from __future__ import annotations
+
+from relight.litagent.agent import FunctionalLitAgent, LitAgent
+from relight.litagent.decorators import llm_rollout, prompt_rollout, rollout
+from relight.litagent.loading import LoadedAgent, load_agents
+
+__all__ = [
+    "FunctionalLitAgent",
+    "LitAgent",
+    "LoadedAgent",
+    "llm_rollout",
+    "load_agents",
+    "prompt_rollout",
+    "rollout",
+]

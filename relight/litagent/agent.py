@@ -1,0 +1,124 @@
+"""`LitAgent`, the class form of an agent, and the wrapper that makes one from a function.
+
+Method names and parameters are Agent Lightning 0.3's. Rollouts in mode `train` go to `training_rollout`, all others
+to `validation_rollout`; both fall back on `rollout`. An agent that overrides an `_async` method runs asynchronously.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar, cast
+
+from relight.litagent.invocation import Invocation
+from relight.types.resources import NamedResources
+from relight.types.rollout import Rollout
+
+T = TypeVar("T")
+Task = TypeVar("Task", contravariant=True)
+
+PARAMETERS = ("task", "llm", "prompt_template", "rollout", "resources")
+"""What a function may ask for, by name."""
+
+
+class LitAgent(Generic[T]):
+    """Base of agents that are classes: override `rollout` or `rollout_async`, or one for each mode.
+
+    Return None (the reward was emitted), a number, or named numbers (see `relight.litagent.returns`).
+    """
+
+    name: str | None = None
+    """What runs call this agent; by default the attribute or class that the runner was pointed at."""
+
+    def __init__(self, trained_agents: str | None = None) -> None:
+        self.trained_agents = trained_agents
+        """Pattern for the names of the sub-agents whose calls are trained on; None is all."""
+
+    def is_async(self) -> bool:
+        """Whether an `_async` method is overridden."""
+        names = ("rollout_async", "training_rollout_async", "validation_rollout_async")
+        return any(getattr(type(self), name) is not getattr(LitAgent, name) for name in names)
+
+    def rollout(self, task: T, resources: NamedResources, rollout: Rollout) -> Any:
+        """Do the task."""
+        raise NotImplementedError(f"{type(self).__name__} must override rollout or rollout_async")
+
+    async def rollout_async(self, task: T, resources: NamedResources, rollout: Rollout) -> Any:
+        """Do the task."""
+        raise NotImplementedError(f"{type(self).__name__} must override rollout or rollout_async")
+
+    def training_rollout(self, task: T, resources: NamedResources, rollout: Rollout) -> Any:
+        """Do a training task."""
+        return self.rollout(task, resources, rollout)
+
+    def validation_rollout(self, task: T, resources: NamedResources, rollout: Rollout) -> Any:
+        """Do a task that is only measured."""
+        return self.rollout(task, resources, rollout)
+
+    async def training_rollout_async(self, task: T, resources: NamedResources, rollout: Rollout) -> Any:
+        """Do a training task."""
+        return await self.rollout_async(task, resources, rollout)
+
+    async def validation_rollout_async(self, task: T, resources: NamedResources, rollout: Rollout) -> Any:
+        """Do a task that is only measured."""
+        return await self.rollout_async(task, resources, rollout)
+
+    def invoke(self, invocation: Invocation) -> Any:
+        """Start an attempt: the result, or something to await for it."""
+        kind = "training_rollout" if invocation.mode == "train" else "validation_rollout"
+        method = getattr(self, f"{kind}_async" if self.is_async() else kind)
+        return method(invocation.task, invocation.resources, invocation.rollout)
+
+
+class FunctionalLitAgent(LitAgent[T]):
+    """An agent made from a function. It can still be called like the function."""
+
+    def __init__(self, function: Callable[..., Any], *, name: str | None = None) -> None:
+        super().__init__()
+        self.function = function
+        self.name = name or getattr(function, "__name__", None)
+        self._wanted = wanted_parameters(function)
+        functools.update_wrapper(cast("Callable[..., Any]", self), function)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*args, **kwargs)
+
+    def is_async(self) -> bool:
+        return inspect.iscoroutinefunction(self.function)
+
+    def rollout(self, task: T, resources: NamedResources, rollout: Rollout) -> Any:
+        if self.is_async():
+            raise RuntimeError(f"{self.name} is asynchronous; call rollout_async")
+        return self._call(task, resources, rollout)
+
+    async def rollout_async(self, task: T, resources: NamedResources, rollout: Rollout) -> Any:
+        if not self.is_async():
+            raise RuntimeError(f"{self.name} is synchronous; call rollout")
+        return await self._call(task, resources, rollout)
+
+    def _call(self, task: T, resources: NamedResources, rollout: Rollout) -> Any:
+        return self.invoke(Invocation.of(task, resources, rollout))
+
+    def invoke(self, invocation: Invocation) -> Any:
+        """Hand the function what its parameters name."""
+        rest = {name: getattr(invocation, name) for name in self._wanted if name != "task"}
+        return self.function(invocation.task, **rest)
+
+
+def wanted_parameters(function: Callable[..., Any]) -> list[str]:
+    """The names among `PARAMETERS` that a function asks for. ValueError says what is wrong with its signature."""
+    what = getattr(function, "__qualname__", repr(function))
+    parameters = [
+        p for p in inspect.signature(function).parameters.values() if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)
+    ]
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise ValueError(f"{what} is a generator; an agent returns its reward")
+    if not parameters or parameters[0].name != "task":
+        raise ValueError(f"the first parameter of {what} must be called 'task'")
+    unknown = [p.name for p in parameters if p.name not in PARAMETERS and p.default is p.empty]
+    if unknown:
+        raise ValueError(
+            f"{what} asks for {', '.join(map(repr, unknown))}; an agent may ask for {', '.join(PARAMETERS)}"
+        )
+    return [p.name for p in parameters if p.name in PARAMETERS]

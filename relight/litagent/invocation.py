@@ -1,0 +1,80 @@
+"""What one attempt hands to an agent. Objects are built when they are asked for: most agents want two of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, Self, TypeVar
+
+from pydantic import TypeAdapter
+
+from relight.types.resources import LLM, NamedResources, PromptTemplate
+from relight.types.rollout import AttemptedRollout, Rollout
+
+MAIN_LLM = "main_llm"
+"""Name under which the attempt's own model is found among the resources, where the run names none."""
+
+R = TypeVar("R", LLM, PromptTemplate)
+_resources: TypeAdapter[NamedResources] = TypeAdapter(NamedResources)
+
+
+class Invocation:
+    """One attempt at one task, from the JSON that the runner sent."""
+
+    def __init__(
+        self,
+        task: Any,
+        *,
+        llm: Mapping[str, Any] | None = None,
+        resources: Mapping[str, Any] | None = None,
+        rollout: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.task = task
+        self._llm = llm
+        self._resources = resources or {}
+        self._rollout = rollout or {}
+
+    @classmethod
+    def of(cls, task: Any, resources: NamedResources, rollout: Rollout) -> Self:
+        """From objects that are there already."""
+        invocation = cls(task, rollout={"mode": rollout.mode})
+        invocation.__dict__.update(resources=resources, rollout=rollout)
+        return invocation
+
+    @cached_property
+    def llm(self) -> LLM:
+        """The attempt's own model; else the first one among the resources."""
+        if self._llm is not None:
+            return LLM.model_validate(self._llm)
+        return self._first(LLM, "an LLM")
+
+    @cached_property
+    def prompt_template(self) -> PromptTemplate:
+        """The first prompt template among the resources."""
+        return self._first(PromptTemplate, "a prompt template")
+
+    def _first(self, kind: type[R], what: str) -> R:
+        for resource in self.resources.values():
+            if isinstance(resource, kind):
+                return resource
+        raise ValueError(
+            f"the agent asks for {what}, and the rollout's resources hold {sorted(self.resources) or 'none'}"
+        )
+
+    @cached_property
+    def resources(self) -> NamedResources:
+        """All resources by name, with the attempt's own model among them."""
+        resources = _resources.validate_python(dict(self._resources))
+        if self._llm is not None and not any(isinstance(resource, LLM) for resource in resources.values()):
+            resources[MAIN_LLM] = self.llm
+        return resources
+
+    @cached_property
+    def rollout(self) -> AttemptedRollout:
+        """Ids, mode, configuration and metadata of the rollout and of this attempt."""
+        return AttemptedRollout.model_validate({**self._rollout, "input": self.task})
+
+    @property
+    def mode(self) -> str | None:
+        """`train`, `val` or `test`."""
+        return self._rollout.get("mode")

@@ -1,0 +1,162 @@
+"""Agent references to agents.
+
+    pkg.module:attr        a function, a decorated one, a LitAgent or a class of these
+    path/to/file.py:attr   the same from a file that is no module
+    pkg.module             every agent that is decorated in it, or made of a class of it
+
+An AgentLoadError names the reference, what was wrong, and the mend.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import re
+import sys
+import traceback
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from relight.errors import AgentLoadError
+from relight.litagent.agent import FunctionalLitAgent, LitAgent
+
+AGENT_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedAgent:
+    """An agent under the name that runs use for it."""
+
+    name: str
+    reference: str
+    agent: LitAgent[Any]
+
+
+def load_agents(*references: str) -> dict[str, LoadedAgent]:
+    """Import every reference; agents by name."""
+    loaded: dict[str, LoadedAgent] = {}
+    for reference in references:
+        for found in _load(reference):
+            if found.name in loaded and loaded[found.name].agent is not found.agent:
+                other = loaded[found.name].reference
+                raise _error(reference, f"its name {found.name!r} is taken by {other!r}", "give one another name=")
+            loaded[found.name] = found
+    return loaded
+
+
+def _error(reference: str, wrong: str, mend: str) -> AgentLoadError:
+    return AgentLoadError(f"agent {reference!r}: {wrong}; {mend}")
+
+
+def _load(reference: str) -> Iterable[LoadedAgent]:
+    place, _, attribute = reference.partition(":")
+    module = _import(reference, place)
+    if not attribute:
+        return _agents_of(reference, module)
+    value: Any = module
+    for part in attribute.split("."):
+        value = _attribute(reference, value, part)
+    return [_as_agent(reference, attribute.rsplit(".", 1)[-1], value)]
+
+
+def _import(reference: str, place: str) -> ModuleType:
+    here = str(Path.cwd())
+    if here not in sys.path and "" not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return _import_file(reference, place) if place.endswith(".py") else importlib.import_module(place)
+    except AgentLoadError:
+        raise
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{place}.".startswith(f"{error.name}."):
+            mend = f"run where it can be imported (now {here}), set PYTHONPATH, or give the path of its .py file"
+            raise _error(reference, f"there is no module {error.name!r}", mend) from None
+        raise _error(reference, _where(error), "install what it imports") from error
+    except (ValueError, TypeError) as error:
+        if not place or place.startswith("."):
+            raise _error(reference, "that is no module name", "write pkg.module:attr or path/to/file.py:attr") from None
+        raise _error(reference, _where(error), "mend the module") from error
+    except BaseException as error:  # importing runs the user's code, which may raise or exit in any way
+        raise _error(reference, _where(error), "mend the module") from error
+
+
+def _import_file(reference: str, place: str) -> ModuleType:
+    path = Path(place).resolve()
+    if not path.is_file():
+        raise _error(reference, f"there is no file {path}", "check the path")
+    name = path.stem if path.stem not in sys.modules else f"relight_agent_{path.stem}"
+    known = sys.modules.get(name)
+    if known is not None and getattr(known, "__file__", None) == str(path):
+        return known
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise _error(reference, f"{path} is no Python file", "check the path")
+    if str(path.parent) not in sys.path:
+        sys.path.insert(0, str(path.parent))
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _where(error: BaseException) -> str:
+    """`importing it raised KeyError: 'X' (file.py, line 3)`."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
+    own = [frame for frame in frames if frame.filename != __file__]
+    place = f" ({own[-1].filename}, line {own[-1].lineno})" if own and not isinstance(error, SyntaxError) else ""
+    last = traceback.format_exception_only(error)[-1].strip()
+    return f"importing it raised {last}{place}"
+
+
+def _attribute(reference: str, owner: Any, name: str) -> Any:
+    try:
+        return getattr(owner, name)
+    except AttributeError:
+        close = difflib.get_close_matches(name, [n for n in dir(owner) if not n.startswith("__")], n=3)
+        mend = f"did you mean {' or '.join(map(repr, close))}?" if close else f"define {name!r} there"
+        where = owner.__name__ if isinstance(owner, ModuleType) else repr(owner)
+        raise _error(reference, f"{where} has no attribute {name!r}", mend) from None
+
+
+def _as_agent(reference: str, attribute: str, value: Any) -> LoadedAgent:
+    if isinstance(value, LitAgent):
+        agent, name = value, value.name or attribute
+    elif isinstance(value, type) and issubclass(value, LitAgent):
+        agent, name = _make(reference, value), value.name or value.__name__
+    elif callable(value) and not isinstance(value, type):
+        agent = _wrap(reference, value)
+        name = agent.name or attribute
+    else:
+        raise _error(reference, f"it is a {type(value).__name__}", "point at a function, a LitAgent or a class of it")
+    if not AGENT_NAME.fullmatch(name):
+        raise _error(reference, f"{name!r} is no name for an agent", "give name= of letters, digits, '.', '_' and '-'")
+    return LoadedAgent(name, reference, agent)
+
+
+def _make(reference: str, kind: type[LitAgent[Any]]) -> LitAgent[Any]:
+    try:
+        return kind()
+    except BaseException as error:  # a constructor is the user's code
+        raise _error(reference, f"{kind.__name__}() raised {error!r}", "point at an instance of it instead") from error
+
+
+def _wrap(reference: str, function: Any) -> FunctionalLitAgent[Any]:
+    try:
+        return FunctionalLitAgent(function)
+    except (ValueError, TypeError) as error:
+        raise _error(reference, str(error), "write def agent(task, llm)") from None
+
+
+def _agents_of(reference: str, module: ModuleType) -> list[LoadedAgent]:
+    found = [
+        _as_agent(reference, attribute, value)
+        for attribute, value in vars(module).items()
+        if isinstance(value, LitAgent) and getattr(value, "__module__", None) == module.__name__
+    ]
+    if not found:
+        mend = "decorate one with @relight.rollout, or name it as module:attr"
+        raise _error(reference, "no agent is decorated in it", mend)
+    return list({agent.name: agent for agent in found}.values())

@@ -1,0 +1,94 @@
+"""What an agent's return value means.
+
+None: the reward was emitted, or a grader gives it. A number: the reward. Named numbers: several rewards, of which
+one is trained on: the only one, or the one called `primary`, or the one named by the second half of a pair
+(`return {"exact": 1.0, "short": 0.2}, "exact"`). A list of spans: they are sent as they are. Anything else is no
+reward; the attempt still ended well, and the runner is told what was returned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import orjson
+
+from relight.emitter.attributes import as_json, clean_text, flatten, safe_repr
+from relight.emitter.emit import reward_dimensions
+from relight.emitter.names import PRIMARY
+from relight.emitter.recorder import EmittedSpan, make_span
+
+MAX_VALUE_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """A return value, sorted out."""
+
+    rewards: dict[str, float] = field(default_factory=dict[str, float])
+    """Primary one first."""
+    spans: list[EmittedSpan] = field(default_factory=list[EmittedSpan])
+    value: Any = None
+    """The value itself, where JSON holds it in 1 MiB."""
+    invalid: str | None = None
+    """Why it is neither a reward nor nothing."""
+
+
+def sort_out(value: Any) -> Returned:
+    """Never raises."""
+    if value is None:
+        return Returned()
+    if isinstance(value, list) and all(_is_span(item) for item in cast("list[Any]", value)):
+        return Returned(spans=[_as_span(item) for item in cast("list[Any]", value)])
+    try:
+        rewards = _rewards(value)
+    except (TypeError, ValueError) as error:
+        return Returned(value=_portable(value), invalid=f"the agent returned {describe(value)}: {error}")
+    return Returned(rewards=rewards, value=_portable(value))
+
+
+def _rewards(value: Any) -> dict[str, float]:
+    if isinstance(value, tuple) and len(cast("Sequence[Any]", value)) == 2:
+        named, primary = cast("tuple[Any, Any]", value)
+        if isinstance(named, Mapping) and isinstance(primary, str):
+            return reward_dimensions(cast("Mapping[str, Any]", named), primary)
+    if isinstance(value, Mapping):
+        return reward_dimensions(cast("Mapping[str, Any]", value), _primary_key(cast("Mapping[str, Any]", value)))
+    return reward_dimensions(value)
+
+
+def _primary_key(named: Mapping[str, Any]) -> str:
+    if len(named) == 1:
+        return next(iter(named))
+    if PRIMARY in named:
+        return PRIMARY
+    raise ValueError(f"call the reward to train on {PRIMARY!r}, or return (rewards, its name)")
+
+
+def _portable(value: Any) -> Any:
+    text = as_json(value)
+    return orjson.loads(text) if text is not None and len(text) <= MAX_VALUE_BYTES else None
+
+
+def describe(value: Any) -> str:
+    """A value in a few words, however large it is."""
+    if isinstance(value, str | bytes) and len(value) > 200:
+        return f"{type(value).__name__} of length {len(value)}"
+    return f"{type(value).__name__} {safe_repr(value, 200)}"
+
+
+def _is_span(item: Any) -> bool:
+    return isinstance(_get(item, "name"), str) and isinstance(_get(item, "attributes"), Mapping | None)
+
+
+def _get(item: Any, name: str) -> Any:
+    return cast("Mapping[str, Any]", item).get(name) if isinstance(item, Mapping) else getattr(item, name, None)
+
+
+def _as_span(item: Any) -> EmittedSpan:
+    span = make_span(clean_text(_get(item, "name"), 256), flatten(_get(item, "attributes") or {}))
+    for key in ("start_time", "end_time"):
+        if isinstance(time := _get(item, key), int | float):
+            span[key] = float(time)
+    return span
