@@ -1,0 +1,143 @@
+"""Checks a run file, its data sets and its model before anything starts.
+
+The workflow makes the same checks with the same messages; here they come first, on the user's own terminal.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from relight.datasets import load_tasks, stored_id
+from relight.errors import ConfigError
+from relight.models import check_model
+from relight.types.names import RUN_NAME
+from relight.types.run_file import RunFile, parse_run_file
+
+
+@dataclass(frozen=True)
+class CheckedRun:
+    """A run file that can be started."""
+
+    file: RunFile
+    train_rows: int | None
+    """None where the set is in the store already, or was not looked at."""
+    evaluation_rows: int | None
+
+
+def read_run_file(path: Path, overrides: Sequence[str] = ()) -> RunFile:
+    """Read and validate a run file; each override is `key=value` with a dotted key.
+
+    Raises:
+        ConfigError: one message that names the file and each key at fault.
+    """
+    data = _read_json(path)
+    for override in overrides:
+        apply_override(data, override)
+    try:
+        return parse_run_file(data)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error.message.removeprefix('run file: ')}") from error
+
+
+def check_run(path: Path, data_root: Path, overrides: Sequence[str] = (), *, files: bool = True) -> CheckedRun:
+    """Check everything that can be checked from here; `files=False` leaves data and model to the cluster.
+
+    Raises:
+        ConfigError, DatasetError, ModelError: what is wrong, where, and the mend.
+    """
+    file = read_run_file(path, overrides)
+    if not files:
+        return CheckedRun(file, None, None)
+    train = _count(file.data.train, data_root, file.data.required_fields)
+    evaluation = None
+    if file.data.evaluation is not None:
+        evaluation = _count(file.data.evaluation, data_root, file.data.required_fields)
+    check_model(file.model, data_root)
+    return CheckedRun(file, train, evaluation)
+
+
+def apply_override(data: dict[str, Any], override: str) -> None:
+    """Set one dotted key. The value is JSON where it parses as such, else text."""
+    key, separator, text = override.partition("=")
+    if not separator or not key:
+        raise ConfigError(f"--set {override}: give it as key=value, such as algorithm.learning_rate=3e-4")
+    if key.startswith("data.") and isinstance(data.get("data"), str):
+        data["data"] = {"train": data["data"]}
+    *parents, last = key.split(".")
+    place = data
+    for depth, name in enumerate(parents, start=1):
+        below = place.setdefault(name, {})
+        if not isinstance(below, dict):
+            raise ConfigError(f"--set {override}: {'.'.join(parents[:depth])} is no section but {below!r}")
+        place = below
+    place[last] = _value(text)
+
+
+def check_run_name(name: str) -> str:
+    """The name, if it can be a run's.
+
+    Raises:
+        ConfigError: it can't.
+    """
+    if not RUN_NAME.fullmatch(name):
+        raise ConfigError(
+            f"run name {name!r}: lower-case letters, digits, `.`, `_` and `-`, at most 63, the first a letter or digit"
+        )
+    return name
+
+
+def name_stem(path: Path) -> str:
+    """What a run of this file is called by default, before its number: the folder that the file lies in."""
+    folder = path.resolve().parent.name or path.stem
+    return re.sub(r"[^a-z0-9._-]+", "-", folder.lower()).strip("-._")[:50] or "run"
+
+
+def next_name(stem: str, taken: Sequence[str]) -> str:
+    """`<stem>-<n>` with the next number that no run has."""
+    pattern = re.compile(rf"{re.escape(stem)}-(\d+)")
+    numbers = [int(match[1]) for match in map(pattern.fullmatch, taken) if match]
+    return f"{stem}-{max(numbers, default=0) + 1}"
+
+
+def differing_keys(one: dict[str, Any], other: dict[str, Any], prefix: str = "") -> list[str]:
+    """Dotted keys whose values differ between two run files."""
+    found: list[str] = []
+    for key in sorted(one.keys() | other.keys()):
+        left, right = one.get(key), other.get(key)
+        if isinstance(left, dict) and isinstance(right, dict):
+            found += differing_keys(left, right, f"{prefix}{key}.")
+        elif left != right:
+            found.append(f"{prefix}{key}")
+    return found
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        data = json.loads(path.read_text())
+    except FileNotFoundError as error:
+        raise ConfigError(f"{path}: there is no such run file") from error
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"{path}: not JSON: {error.msg} (line {error.lineno}, column {error.colno})") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: can't be read: {error}") from error
+    if not isinstance(data, dict):
+        raise ConfigError(f"{path}: a run file is one JSON object; `relight schema` prints its schema")
+    return data
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _count(source: str, data_root: Path, required_fields: Sequence[str]) -> int | None:
+    if stored_id(source) is not None:
+        return None
+    return len(load_tasks(source, data_root, required_fields).rows)
