@@ -14,6 +14,7 @@ A failed rollout is data (an attempt with a failure class), not one of these.
     ├── StoreError             the store service out of reach, or an answer that makes no sense
     ├── NotFoundError          404
     ├── ConflictError          409: a fence, an epoch or a transition says no
+    ├── SupersededError        409: somebody else drives this run now
     ├── InvalidRequestError    422
     ├── UnauthorizedError      401
     ├── ForbiddenError         403
@@ -91,6 +92,12 @@ class NotFoundError(RelightError):
 
 class ConflictError(RelightError):
     """A newer attempt, epoch or status stands in the way."""
+
+    http_status = 409
+
+
+class SupersededError(RelightError):
+    """Somebody else drives this run now."""
 
     http_status = 409
 

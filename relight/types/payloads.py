@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from relight.types.names import GPU_QUEUE
 from relight.types.rollout import FailureClass, RolloutConfig
 from relight.types.run_file import RunFile
 
@@ -43,6 +44,12 @@ class TrainingInput(RunFile):
     cursor: Cursor | None = None
     history_limit: int = Field(default=4000, ge=1)
     """Events after which the workflow continues as new, between two steps."""
+    gpu_queue: str = GPU_QUEUE
+    """Where a GPU host is asked for."""
+
+    def file(self) -> RunFile:
+        """The run file alone."""
+        return RunFile.model_validate(self.model_dump(exclude={"cursor", "history_limit", "gpu_queue"}))
 
 
 class RunRequest(Payload):
@@ -253,6 +260,7 @@ class EvaluationInput(RunRequest):
     version: int
     agent: str
     runner_queue: str
+    config: RolloutConfig = Field(default_factory=RolloutConfig)
     concurrency: int | None = None
 
 

@@ -1,0 +1,113 @@
+"""RolloutBatchWorkflow: plays whole groups of a step, at most about 200 rollouts.
+
+It asks Postgres what is left to run, runs it, and asks again, until the batch is closed. So a batch that is started
+anew runs only what is not finished, and filling up short groups needs no code here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+from temporalio import workflow
+from temporalio.exceptions import ChildWorkflowError, WorkflowAlreadyStartedError, is_cancelled_exception
+from temporalio.workflow import ParentClosePolicy
+
+from relight.types import names
+from relight.types.payloads import Advance, AdvanceInput, BatchInput, BatchReport, RolloutInput, RolloutResult
+from relight.workflows import search
+from relight.workflows.calls import store_call
+
+WINDOW = 200
+"""Rollouts under way at once where the run sets no `concurrency`."""
+OLD_CHILD_CHECKS = 60
+"""How often a rollout that an older batch still runs is waited for, every 2 s."""
+
+
+@workflow.defn(name=names.BATCH_WORKFLOW, failure_exception_types=[ChildWorkflowError])
+class RolloutBatchWorkflow:
+    """The rollouts of some groups of a step."""
+
+    @workflow.init
+    def __init__(self, batch: BatchInput) -> None:
+        self.batch = batch
+        self.slots = asyncio.Semaphore(min(batch.concurrency or WINDOW, WINDOW))
+        self.done = 0
+        self.failed = 0
+        self.retries: list[tuple[int, int, int]] = []
+
+    @workflow.run
+    async def run(self, batch: BatchInput) -> BatchReport:
+        """Play what is left until the batch is closed, then tell the run."""
+        lost: list[tuple[int, int]] = []
+        while not (report := (step := await self._advance(lost)).report):
+            results = await asyncio.gather(*(self._play(*place) for place in step.rollouts))
+            lost = [place for place in results if place]
+        if batch.notify:
+            run = workflow.get_external_workflow_handle(names.train_id(batch.run))
+            await run.signal(names.BATCH_DONE, report)
+        return report
+
+    @workflow.query(name=names.PROGRESS)
+    def progress(self) -> BatchReport:
+        """Rollouts that ended so far in this execution."""
+        batch = self.batch
+        return BatchReport(
+            run=batch.run,
+            step=batch.step,
+            kind=batch.kind,
+            batch=batch.batch,
+            succeeded=self.done - self.failed,
+            failed=self.failed,
+        )
+
+    async def _advance(self, lost: list[tuple[int, int]]) -> Advance:
+        batch = self.batch
+        question = AdvanceInput(
+            run=batch.run, epoch=batch.epoch, step=batch.step, kind=batch.kind, batch=batch.batch, lost=lost
+        )
+        return await store_call(names.ADVANCE_BATCH, question, Advance)
+
+    async def _play(self, group: int, index: int, first_try: int) -> tuple[int, int] | None:
+        """Run one rollout; its place where its workflow ended without a word."""
+        async with self.slots:
+            try:
+                result = await self._child(group, index, first_try)
+            except ChildWorkflowError as error:
+                if is_cancelled_exception(error) and workflow.cancellation_reason() is not None:
+                    raise
+                workflow.logger.warning("rollout %s/%s ended without a result: %s", group, index, error.cause)
+                result = None
+        self.done += 1
+        self.failed += not (result and result.succeeded)
+        self._show()
+        return (group, index) if result is None else None
+
+    async def _child(self, group: int, index: int, first_try: int) -> RolloutResult | None:
+        batch = self.batch
+        rollout_id = names.planned_rollout_id(batch.run, batch.step, group, index, batch.kind == "eval")
+        rollout = RolloutInput(
+            rollout_id=rollout_id,
+            queue=names.runner_queue(batch.runner_queue, batch.agent),
+            run=batch.run,
+            epoch=batch.epoch,
+            step=batch.step,
+            config=batch.config,
+            first_try=first_try,
+        )
+        for _ in range(OLD_CHILD_CHECKS):
+            try:
+                return await workflow.execute_child_workflow(
+                    names.ROLLOUT_WORKFLOW,
+                    rollout,
+                    id=names.rollout_workflow_id(rollout_id),
+                    result_type=RolloutResult,
+                    parent_close_policy=ParentClosePolicy.REQUEST_CANCEL,
+                    search_attributes=search.of_step(batch.run, batch.step),
+                )
+            except WorkflowAlreadyStartedError:
+                await workflow.sleep(timedelta(seconds=2))
+        return None
+
+    def _show(self) -> None:
+        workflow.set_current_details(f"{self.done} rollouts ended, {self.failed} of them failed")

@@ -1,0 +1,103 @@
+"""How workflows call activities: timeouts and retries in one place.
+
+Two layers of retries, each with one owner. Here is the first: the process or the platform failed, so the activity is
+tried again without limit until its schedule-to-close time is over. The second, the agent failed, is RolloutWorkflow's.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TypeVar
+
+from pydantic import BaseModel
+from temporalio import workflow
+from temporalio.common import Priority, RetryPolicy
+from temporalio.exceptions import ActivityError, ApplicationError, ChildWorkflowError
+from temporalio.workflow import ActivityCancellationType
+
+Out = TypeVar("Out", bound=BaseModel)
+
+SCHEDULE_TO_CLOSE = timedelta(days=30)
+"""Queue time and paused time count for no deadline (semantics 5), so nothing shorter would be true."""
+STORE_CALL = timedelta(seconds=60)
+RUNNER_HEARTBEAT = timedelta(seconds=10)
+GPU_HEARTBEAT = timedelta(seconds=30)
+LONG_CALL = timedelta(days=1)
+FINAL_ERRORS = [
+    "ConfigError",
+    "ConflictError",
+    "DatasetError",
+    "InvalidRequestError",
+    "ModelError",
+    "NotFoundError",
+    "SupersededError",
+]
+"""Trying again would give the same answer."""
+RETRY = RetryPolicy(
+    initial_interval=timedelta(seconds=1),
+    maximum_interval=timedelta(seconds=30),
+    non_retryable_error_types=FINAL_ERRORS,
+)
+ATTEMPT_RETRY = RetryPolicy(
+    initial_interval=timedelta(milliseconds=500),
+    maximum_interval=timedelta(seconds=15),
+    non_retryable_error_types=FINAL_ERRORS,
+)
+UPDATE_RETRY = RetryPolicy(
+    initial_interval=timedelta(seconds=2),
+    maximum_interval=timedelta(seconds=30),
+    non_retryable_error_types=[*FINAL_ERRORS, "TrainerError", "CheckpointError"],
+)
+
+
+async def store_call(name: str, argument: BaseModel, result: type[Out], summary: str | None = None) -> Out:
+    """An activity that reads or writes Postgres: short, and safe to run twice."""
+    return await workflow.execute_activity(
+        name,
+        argument,
+        result_type=result,
+        start_to_close_timeout=STORE_CALL,
+        schedule_to_close_timeout=SCHEDULE_TO_CLOSE,
+        retry_policy=RETRY,
+        summary=summary,
+    )
+
+
+async def gpu_call(name: str, argument: BaseModel, result: type[Out], queue: str, summary: str | None = None) -> Out:
+    """An activity on a GPU host: long, with heartbeats, and cleaned up before a cancel is answered."""
+    return await workflow.execute_activity(
+        name,
+        argument,
+        result_type=result,
+        task_queue=queue,
+        start_to_close_timeout=LONG_CALL,
+        schedule_to_close_timeout=SCHEDULE_TO_CLOSE,
+        heartbeat_timeout=GPU_HEARTBEAT,
+        retry_policy=UPDATE_RETRY,
+        cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+        summary=summary,
+    )
+
+
+async def runner_call(name: str, argument: BaseModel, result: type[Out], queue: str, fairness: str | None) -> Out:
+    """An activity on a runner: a short heartbeat finds the death of its process."""
+    return await workflow.execute_activity(
+        name,
+        argument,
+        result_type=result,
+        task_queue=queue,
+        schedule_to_close_timeout=SCHEDULE_TO_CLOSE,
+        heartbeat_timeout=RUNNER_HEARTBEAT,
+        retry_policy=ATTEMPT_RETRY,
+        cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+        priority=Priority(fairness_key=fairness[:64]) if fairness else Priority.default,
+    )
+
+
+def cause_of(error: BaseException) -> tuple[str, str]:
+    """Type and message of what made an activity or a child fail."""
+    cause = error
+    while isinstance(cause, (ActivityError, ChildWorkflowError)) and cause.cause:
+        cause = cause.cause
+    kind = cause.type if isinstance(cause, ApplicationError) and cause.type else type(cause).__name__
+    return kind, str(cause).split("\n")[0]

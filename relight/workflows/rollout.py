@@ -1,0 +1,97 @@
+"""RolloutWorkflow: the tries at one rollout.
+
+Statuses and rewards are rows, written by the store when an attempt opens and finishes; this decides whether to try
+again. A failure of the agent is a result, never an exception.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+from temporalio import workflow
+from temporalio.exceptions import ActivityError, is_cancelled_exception
+
+from relight.types import names
+from relight.types.payloads import AttemptInput, CloseRolloutInput, RolloutInput, RolloutResult
+from relight.types.rollout import FailureClass, RolloutConfig
+from relight.workflows import search
+from relight.workflows.calls import cause_of, runner_call, store_call
+
+LONGEST_BACKOFF_SECONDS = 60.0
+
+
+def may_try_again(config: RolloutConfig, result: RolloutResult, try_number: int) -> bool:
+    """Whether a failed try is followed by another."""
+    if result.succeeded or result.gone or result.failure_class is None:
+        return False
+    return try_number < config.max_attempts and result.failure_class in config.retry_condition
+
+
+def backoff_seconds(config: RolloutConfig, try_number: int) -> float:
+    """Wait after a failed try: doubles with every try."""
+    return min(config.backoff_seconds * 2 ** (try_number - 1), LONGEST_BACKOFF_SECONDS)
+
+
+@workflow.defn(name=names.ROLLOUT_WORKFLOW)
+class RolloutWorkflow:
+    """One rollout, from its first try to its last."""
+
+    @workflow.init
+    def __init__(self, rollout: RolloutInput) -> None:
+        self.rollout = rollout
+        self.cancel_reason: str | None = None
+        self.trying: asyncio.Task[RolloutResult] | None = None
+
+    @workflow.run
+    async def run(self, rollout: RolloutInput) -> RolloutResult:
+        """Try until it ends."""
+        self.trying = asyncio.create_task(self._try_until_it_ends())
+        try:
+            result = await self.trying
+        except (asyncio.CancelledError, ActivityError) as error:
+            result = await self._ended_by(error)
+            if is_cancelled_exception(error) and self.cancel_reason is None:
+                self._show(result)
+                raise
+        self._show(result)
+        return result
+
+    @workflow.signal(name=names.CANCEL)
+    def cancel(self, reason: str = "cancelled by signal") -> None:
+        """Stop the attempt under way and close the rollout as cancelled."""
+        self.cancel_reason = reason
+        if self.trying:
+            self.trying.cancel()
+
+    async def _try_until_it_ends(self) -> RolloutResult:
+        number = self.rollout.first_try
+        while True:
+            result = await self._attempt(number)
+            if not may_try_again(self.rollout.config, result, number):
+                return result.model_copy(update={"tries": number})
+            self._show(result)
+            await workflow.sleep(timedelta(seconds=backoff_seconds(self.rollout.config, number)))
+            number += 1
+
+    async def _attempt(self, number: int) -> RolloutResult:
+        rollout = self.rollout
+        attempt = AttemptInput(rollout_id=rollout.rollout_id, try_number=number, run=rollout.run, epoch=rollout.epoch)
+        return await runner_call(names.RUN_ATTEMPT, attempt, RolloutResult, rollout.queue, rollout.run)
+
+    async def _ended_by(self, error: BaseException) -> RolloutResult:
+        if is_cancelled_exception(error):
+            return await asyncio.shield(self._close(self.cancel_reason or "cancelled"))
+        return RolloutResult(rollout_id=self.rollout.rollout_id, message=": ".join(cause_of(error)))
+
+    async def _close(self, reason: str) -> RolloutResult:
+        rollout = self.rollout
+        close = CloseRolloutInput(rollout_id=rollout.rollout_id, run=rollout.run, epoch=rollout.epoch, message=reason)
+        return await store_call(names.CLOSE_ROLLOUT, close, RolloutResult)
+
+    def _show(self, result: RolloutResult) -> None:
+        if result.succeeded:
+            return
+        reason = result.failure_class or FailureClass.INFRASTRUCTURE
+        workflow.set_current_details(f"**{reason.value}** (try {result.tries}): {result.message}")
+        workflow.upsert_search_attributes([search.STATUS.value_set(reason.value)])

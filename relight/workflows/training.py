@@ -1,0 +1,384 @@
+"""TrainingWorkflow: the one way in.
+
+    begin -> wait for runners and a GPU host -> evaluate -> (plan -> batches -> update -> evaluate every k)* -> finish
+
+Every step of that is an activity that can run twice, and every decision is a row in Postgres before it is acted on;
+what is kept here only saves looking. Batches outlive a continue-as-new and report by signal; a lost signal costs a minute.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+from temporalio import workflow
+from temporalio.exceptions import (
+    ActivityError,
+    ChildWorkflowError,
+    WorkflowAlreadyStartedError,
+    is_cancelled_exception,
+)
+from temporalio.workflow import ParentClosePolicy
+
+from relight.errors import ConfigError
+from relight.types import names
+from relight.types.payloads import (
+    BatchAnswer,
+    BatchInput,
+    BatchQuery,
+    BatchReport,
+    BeginInput,
+    ChangeInput,
+    ChangeResult,
+    CheckInput,
+    Cursor,
+    EngineInput,
+    EngineState,
+    EvaluationInput,
+    EvaluationResult,
+    FinishInput,
+    GpuClaim,
+    Progress,
+    Readiness,
+    RunRequest,
+    RunState,
+    StepInput,
+    StepPlan,
+    UpdateResult,
+)
+from relight.workflows import search
+from relight.workflows.calls import cause_of, gpu_call, store_call
+from relight.workflows.commands import CommandHandlers
+from relight.workflows.input import parse_input, run_name
+
+CHECK_SECONDS = 60
+"""How often a wait looks at the row that it waits for."""
+OLD_BATCH_SECONDS = 5
+"""How often a batch is started whose id an older execution still holds."""
+KEPT_REWARDS = 20
+SAME_FAILURES = 3
+"""An update that fails so often in the same way pauses the run (semantics 16)."""
+
+
+@workflow.defn(name=names.TRAINING_WORKFLOW, failure_exception_types=[ConfigError, ActivityError, ChildWorkflowError])
+class TrainingWorkflow(CommandHandlers):
+    """One run, or the part of it between two continue-as-news."""
+
+    @workflow.init
+    def __init__(self, raw: Any) -> None:
+        super().__init__()
+        self.name = run_name()
+        self.input = parse_input(raw)
+        self.cursor = self.input.cursor or Cursor(epoch=0, step=0, total_steps=0)
+        self.phase = "starting"
+        self.waiting_for: str | None = None
+        self.plan: StepPlan | None = None
+        self.reports: dict[tuple[int, int], BatchReport] = {}
+
+    @workflow.run
+    async def run(self, raw: Any) -> Progress:
+        """Train until the last step, or until somebody says stop."""
+        try:
+            await self._train()
+        except (asyncio.CancelledError, ActivityError, ChildWorkflowError) as error:
+            await self._ended_by(error)
+            raise
+        await self._finish("finished")
+        return self.progress()
+
+    async def _train(self) -> None:
+        if self.input.cursor is None:
+            await self._begin()
+        while not await self._host_is_ready():
+            pass
+        while self.cursor.step <= self.cursor.total_steps:
+            if self.cursor.step > 0 and not await self._step():
+                break
+            await self._evaluate_if_due()
+            self.cursor.step += 1
+            await self._continue_as_new_if_due()
+
+    # Before the first step
+
+    async def _begin(self) -> None:
+        driver = workflow.info().first_execution_run_id
+        file = self.input.file()
+        state = await store_call(
+            names.BEGIN_RUN, BeginInput(run=self.name, driver=driver, file=file), RunState, "store data sets and run"
+        )
+        self.cursor = Cursor(epoch=state.epoch, step=state.next_step, total_steps=state.total_steps)
+        self.cursor.evaluations = state.evaluations
+        workflow.upsert_search_attributes(
+            [search.RUN.value_set(self.name), search.ALGORITHM.value_set(file.algorithm.name)]
+        )
+
+    async def _host_is_ready(self) -> bool:
+        """Runners poll, a GPU host is ours and its engines hold the newest version. One look; waits before a False."""
+        if self.cursor.gpu_queue:
+            return True
+        ready = await self._check(with_gpu=True)
+        claim = await gpu_call(names.CLAIM_GPU, self._me(), GpuClaim, self.input.gpu_queue) if ready else None
+        if claim is None or not claim.granted or not claim.task_queue:
+            await self._wait_for(claim.waiting_for if claim else self.waiting_for)
+            return False
+        self._show("waiting", f"engines on {claim.host} to load {self.input.model}")
+        engines = EngineInput(
+            run=self.name, epoch=self.cursor.epoch, model=self.input.model, vllm=self.input.vllm, verl=self.input.verl
+        )
+        await gpu_call(names.PREPARE_ENGINES, engines, EngineState, claim.task_queue, "start engines and trainer")
+        self.cursor.gpu_queue = claim.task_queue
+        self._show("waiting", None)
+        return True
+
+    async def _check(self, with_gpu: bool = False) -> bool:
+        question = CheckInput(
+            run=self.name,
+            epoch=self.cursor.epoch,
+            agent=self.input.agent,
+            runner_queue=self.input.runner_queue,
+            gpu_queue=self.input.gpu_queue if with_gpu else None,
+        )
+        answer = await store_call(names.CHECK_RUNNERS, question, Readiness)
+        self._show(self.phase, answer.waiting_for)
+        return answer.ready
+
+    async def _wait_for(self, what: str | None) -> None:
+        self._show("waiting", what)
+        await workflow.sleep(timedelta(seconds=5), summary=f"waiting for {what}")
+
+    # A step
+
+    async def _step(self) -> bool:
+        """Plan, sample, update. False where the run was told to stop before this step."""
+        self.plan = await self._planned()
+        if self.plan.state == "stopped":
+            return False
+        if self.plan.state == "recorded":
+            return True
+        self._show("sampling", None)
+        await asyncio.gather(*(self._batch(self.plan, number) for number in range(self.plan.batches)))
+        result = await self._updated()
+        if result.reward_mean is not None:
+            self.cursor.rewards = [*self.cursor.rewards, round(result.reward_mean, 4)][-KEPT_REWARDS:]
+        return True
+
+    async def _planned(self) -> StepPlan:
+        while True:
+            self._show("planning", None)
+            plan = await store_call(names.PLAN_STEP, self._place(), StepPlan)
+            if plan.state != "paused":
+                return plan
+            await self._while_paused()
+
+    async def _while_paused(self) -> None:
+        """Until `resume`; the row says so, the signal only makes it quick."""
+        self.paused = True
+        self._show("paused", None)
+        try:
+            await workflow.wait_condition(lambda: not self.paused, timeout=timedelta(seconds=CHECK_SECONDS))
+        except TimeoutError:
+            return
+
+    async def _batch(self, plan: StepPlan, number: int) -> None:
+        """See to it that a batch of the step runs, and wait until it is closed."""
+        started = False
+        while (plan.step, number) not in self.reports:
+            started = started or await self._start_batch(plan, number)
+            await self._wait_for_report(plan.step, number, CHECK_SECONDS if started else OLD_BATCH_SECONDS)
+        self._count(self.reports[plan.step, number])
+        self._show("sampling", None)
+
+    async def _start_batch(self, plan: StepPlan, number: int) -> bool:
+        batch = BatchInput(
+            run=self.name,
+            epoch=self.cursor.epoch,
+            step=plan.step,
+            batch=number,
+            agent=self.input.agent,
+            runner_queue=self.input.runner_queue,
+            config=self.input.rollout,
+            concurrency=self.input.concurrency,
+            notify=True,
+        )
+        try:
+            await workflow.start_child_workflow(
+                names.BATCH_WORKFLOW,
+                batch,
+                id=names.batch_id(self.name, plan.step, number),
+                result_type=BatchReport,
+                parent_close_policy=ParentClosePolicy.ABANDON,
+                search_attributes=search.of_step(self.name, plan.step),
+                static_summary=f"step {plan.step}, batch {number}",
+            )
+        except WorkflowAlreadyStartedError:
+            return False  # an older epoch's, on its way out, or ours from before a reset: it reports, or we try again
+        return True
+
+    async def _wait_for_report(self, step: int, number: int, seconds: int) -> None:
+        try:
+            await workflow.wait_condition(lambda: (step, number) in self.reports, timeout=timedelta(seconds=seconds))
+        except TimeoutError:
+            question = BatchQuery(run=self.name, epoch=self.cursor.epoch, step=step, batch=number)
+            answer = await store_call(names.BATCH_STATUS, question, BatchAnswer)
+            if answer.report:
+                self.batch_done(answer.report)
+            else:
+                await self._check()
+
+    async def _updated(self) -> UpdateResult:
+        """The new policy version, recorded and acknowledged by the engines."""
+        failures: list[str] = []
+        while True:
+            self._show("updating", None)
+            try:
+                queue = self.cursor.gpu_queue or self.input.gpu_queue
+                return await gpu_call(
+                    names.UPDATE_POLICY, self._place(), UpdateResult, queue, f"make version {self.cursor.step}"
+                )
+            except ActivityError as error:
+                kind, message = cause_of(error)
+                if kind not in ("TrainerError", "CheckpointError"):
+                    raise
+                failures.append(message)
+            if failures[-SAME_FAILURES:] == [failures[-1]] * SAME_FAILURES:
+                await self._pause_because(f"update of step {self.cursor.step} failed {SAME_FAILURES} times: {message}")
+                failures.clear()
+
+    async def _pause_because(self, reason: str) -> None:
+        await self.change("pause", {"reason": reason, "actor": "relight"}, workflow.uuid4().hex)
+        while self.paused:
+            await self._while_paused()
+
+    # Evaluation
+
+    async def _evaluate_if_due(self) -> None:
+        version, last = self.cursor.step, self.cursor.total_steps
+        wanted = self.input.evaluation
+        due = (
+            (wanted.at_start and version == 0)
+            or (wanted.at_end and version == last)
+            or (wanted.every > 0 and version > 0 and version % wanted.every == 0)
+        )
+        if not due or self.input.data.evaluation is None or version in self.cursor.evaluations:
+            return
+        self._show("evaluating", None)
+        result = await self._evaluation(version)
+        if result.reward is not None:
+            self.cursor.evaluations[version] = round(result.reward, 4)
+
+    async def _evaluation(self, version: int) -> EvaluationResult:
+        evaluation = EvaluationInput(
+            run=self.name,
+            epoch=self.cursor.epoch,
+            version=version,
+            agent=self.input.agent,
+            runner_queue=self.input.runner_queue,
+            config=self.input.rollout,
+            concurrency=self.input.concurrency,
+        )
+        while True:
+            try:
+                return await workflow.execute_child_workflow(
+                    names.EVALUATION_WORKFLOW,
+                    evaluation,
+                    id=names.evaluation_id(self.name, version),
+                    result_type=EvaluationResult,
+                    parent_close_policy=ParentClosePolicy.REQUEST_CANCEL,
+                    search_attributes=search.of_step(self.name, version),
+                    static_summary=f"evaluate version {version}",
+                )
+            except WorkflowAlreadyStartedError:
+                await workflow.sleep(timedelta(seconds=5), summary="an older evaluation of this version is ending")
+
+    # The end, and what is between two executions
+
+    async def _continue_as_new_if_due(self) -> None:
+        info = workflow.info()
+        long = info.get_current_history_length() > self.input.history_limit
+        if self.cursor.step > self.cursor.total_steps or not (long or info.is_continue_as_new_suggested()):
+            return
+        await workflow.wait_condition(workflow.all_handlers_finished)
+        workflow.continue_as_new(self.input.model_copy(update={"cursor": self.cursor}))
+
+    async def _ended_by(self, error: BaseException) -> None:
+        if cause_of(error)[0] == "SupersededError":
+            return
+        cancelled = is_cancelled_exception(error)
+        await asyncio.shield(
+            self._finish("cancelled" if cancelled else "failed", None if cancelled else cause_of(error)[1])
+        )
+
+    async def _finish(self, status: Any, error: str | None = None) -> None:
+        if self.cursor.epoch == 0:
+            return  # nothing was begun
+        finish = FinishInput(run=self.name, epoch=self.cursor.epoch, status=status, error=error)
+        await store_call(names.FINISH_RUN, finish, RunRequest)
+        if self.cursor.gpu_queue:
+            await gpu_call(names.RELEASE_GPU, self._me(), RunRequest, self.cursor.gpu_queue)
+        self._show(status, None)
+        workflow.upsert_search_attributes([search.STATUS.value_set(status)])
+
+    # What others see and say
+
+    @workflow.signal(name=names.BATCH_DONE)
+    def batch_done(self, report: BatchReport) -> None:
+        """A batch has closed. Told twice, it counts once."""
+        self.reports.setdefault((report.step, report.batch), report)
+
+    @workflow.query(name=names.PROGRESS)
+    def progress(self) -> Progress:
+        """Where the run stands."""
+        step = self.cursor.step
+        return Progress(
+            run=self.name,
+            status="paused" if self.paused else "running",
+            phase=self.phase,
+            step=step,
+            total_steps=self.cursor.total_steps,
+            paused=self.paused,
+            waiting_for=self.waiting_for,
+            batches=self.plan.batches if self.plan else 0,
+            batches_done=sum(1 for reported, _ in self.reports if reported == step),
+            rewards=self.cursor.rewards,
+            evaluations=self.cursor.evaluations,
+            refused=self.refused,
+            counters=self.cursor.counters,
+        )
+
+    async def record_change(self, change: ChangeInput) -> ChangeResult:
+        """Ask the store to change the run; the audit row is written before this answers."""
+        asked = change.model_copy(update={"run": self.name, "epoch": self.cursor.epoch})
+        return await store_call(names.CHANGE_RUN, asked, ChangeResult, f"{change.action} by {change.actor}")
+
+    def _me(self) -> RunRequest:
+        return RunRequest(run=self.name, epoch=self.cursor.epoch)
+
+    def _place(self) -> StepInput:
+        return StepInput(run=self.name, epoch=self.cursor.epoch, step=self.cursor.step)
+
+    def _count(self, report: BatchReport) -> None:
+        counts = self.cursor.counters
+        for name, number in (("rollouts", report.succeeded + report.failed), ("retried", report.retried)):
+            counts[name] = counts.get(name, 0) + number
+        for name, number in report.failures.items():
+            counts[name] = counts.get(name, 0) + number
+
+    def _show(self, phase: str, waiting_for: str | None) -> None:
+        """Make the Web UI tell what the run is doing."""
+        self.phase, self.waiting_for = phase, waiting_for
+        workflow.set_current_details(details(self.progress()))
+
+
+def details(progress: Progress) -> str:
+    """The run as a table in markdown."""
+    rows = [
+        ("phase", progress.phase),
+        ("waiting for", progress.waiting_for or "-"),
+        ("step", f"{progress.step} of {progress.total_steps}"),
+        ("batches of this step", f"{progress.batches_done} of {progress.batches} closed"),
+        ("reward of the last steps", " ".join(f"{reward:.2f}" for reward in progress.rewards) or "-"),
+        ("held-out reward by version", ", ".join(f"{v}: {r:.3f}" for v, r in progress.evaluations.items()) or "-"),
+        *((f"{name}", str(number)) for name, number in sorted(progress.counters.items())),
+    ]
+    return "| | |\n|---|---|\n" + "\n".join(f"| {name} | {value} |" for name, value in rows)
