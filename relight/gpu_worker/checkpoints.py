@@ -1,0 +1,200 @@
+"""Directories of files that are whole or not there: exports and checkpoints.
+
+A directory is written under a temporary name, every file is flushed to disk, `manifest.json` records the size and
+SHA-256 of each, and only then is the directory renamed into place. Whoever reads one verifies it first, so a torn,
+flipped, missing or added file is refused before verl or vLLM sees it.
+
+Both the trainer process and the GPU worker use this; it imports no torch and knows nothing of what the files hold.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from relight.errors import CheckpointError
+
+MANIFEST = "manifest.json"
+WEIGHTS_SUFFIX = ".safetensors"
+_CHUNK_BYTES = 1 << 20
+_HASHING_THREADS = 4
+
+
+class FileRecord(BaseModel):
+    """One file of a directory."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    size_bytes: int
+    sha256: str
+
+
+class Manifest(BaseModel):
+    """What a complete directory holds."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    files: dict[str, FileRecord]
+    """By path relative to the directory."""
+    meta: dict[str, Any] = Field(default_factory=dict[str, Any])
+    """What the writer says of it: version, hyper-parameters, number of ranks."""
+
+    @property
+    def digest(self) -> str:
+        """Hash of all files together; equal digests mean equal content."""
+        return _digest(self.files)
+
+    @property
+    def weights_digest(self) -> str:
+        """Hash of the weight files alone: two exports of the same weights agree on it."""
+        return _digest({name: record for name, record in self.files.items() if name.endswith(WEIGHTS_SUFFIX)})
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(record.size_bytes for record in self.files.values())
+
+
+def _digest(files: dict[str, FileRecord]) -> str:
+    lines = (f"{name}\0{record.sha256}\n" for name, record in sorted(files.items()))
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def write_manifest(directory: Path, meta: dict[str, Any] | None = None) -> Manifest:
+    """Hash and flush every file of the directory, and write its manifest; the last thing before `commit`."""
+    names = sorted(_file_names(directory))
+    with ThreadPoolExecutor(_HASHING_THREADS) as pool:
+        records = list(pool.map(lambda name: _record(directory / name, flush=True), names))
+    manifest = Manifest(files=dict(zip(names, records, strict=True)), meta=meta or {})
+    _write_flushed(directory / MANIFEST, orjson.dumps(manifest.model_dump(), option=orjson.OPT_INDENT_2))
+    _flush_directories(directory)
+    return manifest
+
+
+def read_manifest(directory: Path) -> Manifest:
+    """The manifest as written, without looking at the files.
+
+    Raises:
+        CheckpointError: there is none, or it can't be read.
+    """
+    path = directory / MANIFEST
+    try:
+        return Manifest.model_validate(orjson.loads(path.read_bytes()))
+    except FileNotFoundError as error:
+        raise CheckpointError(f"{directory} has no {MANIFEST}: it was never completed") from error
+    except (OSError, orjson.JSONDecodeError, ValidationError) as error:
+        raise CheckpointError(f"{path} can't be read: {error}") from error
+
+
+def verify(directory: Path) -> Manifest:
+    """Compare every file with the manifest.
+
+    Raises:
+        CheckpointError: naming the file that is missing, added, torn or changed.
+    """
+    manifest = read_manifest(directory)
+    present = set(_file_names(directory))
+    _refuse_strangers(directory, present, set(manifest.files))
+    with ThreadPoolExecutor(_HASHING_THREADS) as pool:
+        list(pool.map(lambda item: _verify_file(directory / item[0], item[1]), manifest.files.items()))
+    return manifest
+
+
+def commit(temporary: Path, final: Path) -> Manifest:
+    """Rename a directory with a manifest into place.
+
+    A complete directory of the same content that is there already stays (the same call twice is harmless), one that
+    is torn gives way.
+
+    Raises:
+        CheckpointError: another complete directory with other content holds the name.
+    """
+    manifest = read_manifest(temporary)
+    final.parent.mkdir(parents=True, exist_ok=True)
+    if final.exists() and not _give_way(final, manifest):
+        shutil.rmtree(temporary)
+        return read_manifest(final)
+    temporary.rename(final)
+    _flush_path(final.parent)
+    return manifest
+
+
+def temporary_name(final: Path) -> Path:
+    """Where `final` is written before it is complete: beside it, so that the rename stays on one file system."""
+    return final.with_name(f".{final.name}.tmp-{os.getpid()}")
+
+
+def remove_temporary(parent: Path) -> None:
+    """Remove what writers that died left unfinished in `parent`; only when nobody writes there."""
+    for path in parent.glob(".*.tmp-*"):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _give_way(final: Path, manifest: Manifest) -> bool:
+    """Whether the directory at `final` was torn and is gone now."""
+    try:
+        present = verify(final)
+    except CheckpointError:
+        shutil.rmtree(final)
+        return True
+    if present.digest != manifest.digest:
+        raise CheckpointError(f"{final} exists already with other content")
+    return False
+
+
+def _file_names(directory: Path) -> Iterator[str]:
+    for path in directory.rglob("*"):
+        if path.is_file() and path.relative_to(directory).as_posix() != MANIFEST:
+            yield path.relative_to(directory).as_posix()
+
+
+def _refuse_strangers(directory: Path, present: set[str], recorded: set[str]) -> None:
+    if missing := sorted(recorded - present):
+        raise CheckpointError(f"{directory / missing[0]} is missing")
+    if added := sorted(present - recorded):
+        raise CheckpointError(f"{directory / added[0]} is not in the {MANIFEST}")
+
+
+def _verify_file(path: Path, recorded: FileRecord) -> None:
+    size = path.stat().st_size
+    if size != recorded.size_bytes:
+        raise CheckpointError(f"{path} is torn: {size} bytes, {recorded.size_bytes} were written")
+    if _record(path).sha256 != recorded.sha256:
+        raise CheckpointError(f"{path} was changed: its SHA-256 is not the one in the {MANIFEST}")
+
+
+def _record(path: Path, *, flush: bool = False) -> FileRecord:
+    hasher = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            hasher.update(chunk)
+        if flush:
+            os.fsync(file.fileno())
+        return FileRecord(size_bytes=file.tell(), sha256=hasher.hexdigest())
+
+
+def _write_flushed(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _flush_directories(directory: Path) -> None:
+    for path in (directory, *(path for path in directory.rglob("*") if path.is_dir())):
+        _flush_path(path)
+
+
+def _flush_path(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,124 @@
+"""verl on a machine without an accelerator, through verl's own plug-in points.
+
+verl asks a platform for its device; this one answers "cpu" with gloo and does nothing where a GPU would have to be
+told something. Registered only where torch sees no GPU: with one, verl's own platforms serve, and the code above this
+module is the same.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+import torch
+
+
+class _CpuDeviceModule(ModuleType):
+    """What verl asks of `torch.<device>`, where `torch.cpu` has no answer."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if hasattr(torch.cpu, name):
+            return getattr(torch.cpu, name)
+        return lambda *_args, **_kwargs: self._answer(name)
+
+    @staticmethod
+    def _answer(name: str) -> Any:
+        if name == "mem_get_info":
+            return (0, 0)
+        if name == "get_device_name":
+            return "cpu"  # verl's FLOPs counter searches it for the name of a GPU
+        return 0 if name.startswith(("max_memory", "memory_")) else None
+
+
+def prepare_device() -> str:
+    """Choose the device, and make verl run on a CPU where there is no GPU; call it before verl is imported."""
+    if torch.cuda.is_available():
+        return "cuda"
+    os.environ["VERL_PLATFORM"] = "cpu"
+    _register_platform()
+    return "cpu"
+
+
+def register_engines() -> None:
+    """Let verl's FSDP engine serve the device "cpu"; a no-op with a GPU."""
+    if torch.cuda.is_available():
+        return
+    from verl.workers.engine.base import EngineRegistry
+    from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
+
+    register = EngineRegistry.register(model_type="language_model", backend=["fsdp", "fsdp2"], device=["cpu"])
+    register(FSDPEngineWithLMHead)
+
+
+def _register_platform() -> None:
+    from verl.plugin.platform import PlatformBase, PlatformRegistry
+
+    class PlatformCpu(PlatformBase):
+        device_name = "cpu"
+        vendor_name = "cpu"
+        device_module = _CpuDeviceModule("cpu")
+
+        def is_available(self) -> bool:
+            return True
+
+        def current_device(self) -> Any:
+            return "cpu"
+
+        def device_count(self) -> int:
+            return 1
+
+        def set_device(self, device_index: int) -> None:
+            pass
+
+        def synchronize(self, device_index: int | None = None) -> None:
+            pass
+
+        def manual_seed(self, seed: int) -> None:
+            torch.manual_seed(seed)
+
+        def manual_seed_all(self, seed: int) -> None:
+            torch.manual_seed(seed)
+
+        def set_allocator_settings(self, settings: str) -> None:
+            pass
+
+        def empty_cache(self) -> None:
+            pass
+
+        def get_device_capability(self, device_index: int = 0) -> Any:
+            return (None, None)
+
+        def communication_backend_name(self) -> str:
+            return "gloo"
+
+        def visible_devices_envvar(self) -> str:
+            return "CPU_VISIBLE_DEVICES"
+
+        @contextmanager
+        def nvtx_range(self, msg: str) -> Iterator[None]:
+            yield
+
+        def profiler_start(self) -> None:
+            pass
+
+        def profiler_stop(self) -> None:
+            pass
+
+        def ray_resource_name(self) -> str:
+            return "CPU"
+
+        def ray_noset_envvars(self) -> list[str]:
+            return []
+
+        def is_ipc_supported(self) -> bool:
+            return False
+
+        def cudart(self) -> Any:
+            return None
+
+    PlatformRegistry.register(platform="cpu")(PlatformCpu)

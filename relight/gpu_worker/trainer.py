@@ -1,0 +1,281 @@
+"""One policy in training: verl's TrainingWorker, driven a step at a time.
+
+The update is verl's: its engine, its `ppo_loss` and policy losses, its correction of the mismatch between sampler and
+trainer. What is ours: rows become its tensors (`batch.py`), rollouts weigh alike (`losses.py`), the learning rate may
+change from step to step, and each update starts from a given seed. Runs alike on each rank of the process group.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from verl.trainer.config import CheckpointConfig, RolloutCorrectionConfig
+from verl.utils import tensordict_utils as tu
+from verl.utils.metric import reduce_metrics
+from verl.utils.py_functional import append_to_dict
+from verl.workers.config import (
+    FSDPActorConfig,
+    FSDPEngineConfig,
+    FSDPOptimizerConfig,
+    HFModelConfig,
+    TrainingWorkerConfig,
+)
+from verl.workers.config.actor import PolicyLossConfig
+from verl.workers.engine_workers import TrainingWorker
+
+from relight.errors import CheckpointError, ConfigError, TrainerError
+from relight.gpu_worker.batch import Batch, make_batch, mini_batches, pack, part_of
+from relight.gpu_worker.checkpoints import Manifest, verify
+from relight.gpu_worker.corrections import correct_mismatch
+from relight.gpu_worker.exports import write_checkpoint, write_export
+from relight.gpu_worker.hyperparameters import Hyperparameters
+from relight.gpu_worker.inference import logprobs_of
+from relight.gpu_worker.losses import weighted_ppo_loss
+from relight.gpu_worker.rows import TrainRow
+from relight.gpu_worker.verl_keys import STARTUP_KEYS, section
+
+_FP32 = {"param_dtype": "fp32", "reduce_dtype": "fp32", "buffer_dtype": "fp32"}
+_MICRO_BATCH = {"cpu": 64, "cuda": 8}
+
+
+@dataclass(frozen=True)
+class Update:
+    """What an update did."""
+
+    metrics: dict[str, float]
+    logprobs: list[list[float]]
+    """The trainer's logprobs of each row's response tokens, before the update."""
+    seconds: dict[str, float] = field(default_factory=dict[str, float])
+
+
+class Trainer:
+    """A policy version with its optimizer."""
+
+    def __init__(self, model_dir: Path, device: str, startup: Mapping[str, Any]) -> None:
+        self.model_dir = model_dir
+        self.device = device
+        self.startup = dict(startup)
+        self.version: int | None = 0
+        self.loaded_from = str(model_dir)
+        self.worker = self._make_worker(model_dir, forward_only=False)
+        self._reference: TrainingWorker | None = None
+
+    def state(self) -> dict[str, Any]:
+        """Which version is held, and where it came from; version null: none, an update broke off half-way."""
+        ranks = torch.distributed.get_world_size()
+        return {"version": self.version, "loaded_from": self.loaded_from, "device": self.device, "ranks": ranks}
+
+    def load_checkpoint(self, version: int, directory: Path) -> None:
+        """Go on from a checkpoint: weights, optimizer and random state."""
+        ranks = torch.distributed.get_world_size()
+        meta = verify(directory).meta
+        if meta.get("ranks") != ranks:
+            raise CheckpointError(f"{directory} was written by {meta.get('ranks')} ranks and can't be read by {ranks}")
+        self._expect(version, meta, directory)
+        self.version = None
+        self.worker.load_checkpoint(str(directory))
+        self._holds(version, directory)
+
+    def load_model(self, version: int, directory: Path, *, keep_optimizer: bool) -> None:
+        """Take the weights of an export, or of the model that was given (version 0, which needs no manifest)."""
+        if version > 0 or (directory / "manifest.json").exists():
+            self._expect(version, verify(directory).meta, directory)
+        self.version = None
+        optimizer_state = self.worker.engine.optimizer.state_dict() if keep_optimizer else None
+        self.worker.model_config.local_path = str(directory)
+        self.worker.reset()
+        if optimizer_state is not None:
+            self.worker.engine.optimizer.load_state_dict(optimizer_state)
+        self._holds(version, directory)
+
+    def save(
+        self, export_dir: Path | None, checkpoint_dir: Path | None, meta: dict[str, Any]
+    ) -> dict[str, Manifest | None]:
+        """Write what was asked for, each complete or not at all."""
+        if self.version is None:
+            raise TrainerError("the trainer holds no version that could be saved: load one first")
+        meta = {**meta, "version": self.version, "ranks": torch.distributed.get_world_size()}
+        engine = self.worker.engine
+        written: dict[str, Manifest | None] = {"export": None, "checkpoint": None}
+        if export_dir is not None:
+            written["export"] = write_export(engine, self.model_dir, export_dir, meta)
+        if checkpoint_dir is not None:
+            written["checkpoint"] = write_checkpoint(engine, checkpoint_dir, self.version, meta)
+        return written
+
+    def train(self, version: int, rows: list[TrainRow], numbers: Hyperparameters, seed: int) -> Update:
+        """Make `version` out of the one before it."""
+        self._check_update(version, rows, numbers)
+        clock = _Clock()
+        seed_everything(seed)
+        batch = make_batch(rows, numbers.loss_agg_mode)
+        clock.lap("rows")
+        held = self._logprobs(self.worker, batch, numbers)
+        clock.lap("logprobs")
+        prepared, metrics = correct_mismatch(batch.with_columns(old_log_probs=held), numbers)
+        if numbers.use_kl_loss:
+            prepared = prepared.with_columns(ref_log_prob=self._logprobs(self.reference, batch, numbers))
+            clock.lap("reference_logprobs")
+        self.version = None
+        metrics |= self._optimize(prepared, numbers, seed)
+        self.version, self.loaded_from = version, "training"
+        clock.lap("update")
+        logprobs = [held[i, : len(row.response_ids)].tolist() for i, row in enumerate(rows)]
+        return Update(metrics, logprobs, clock.seconds)
+
+    @property
+    def reference(self) -> TrainingWorker:
+        """Version 0, from which the KL loss measures."""
+        if self._reference is None:
+            self._reference = self._make_worker(self.model_dir, forward_only=self.device != "cpu")
+        return self._reference
+
+    def _optimize(self, batch: Batch, numbers: Hyperparameters, seed: int) -> dict[str, float]:
+        set_optimizer(self.worker.engine, numbers)
+        self.worker.set_loss_fn(functools.partial(weighted_ppo_loss, self._actor_config(numbers)))
+        collected: dict[str, Any] = {}
+        for epoch in range(numbers.ppo_epochs):
+            for indices in mini_batches(batch.rows, numbers, seed + epoch):
+                append_to_dict(collected, self._step(batch, indices, numbers, seed))
+        return {name: float(value) for name, value in reduce_metrics(collected).items()}
+
+    def _step(self, batch: Batch, indices: list[int], numbers: Hyperparameters, seed: int) -> dict[str, Any]:
+        """One optimizer step."""
+        engine = self.worker.engine
+        ranks = engine.get_data_parallel_size()
+        part = part_of(batch, indices, engine.get_data_parallel_rank(), ranks, self._micro_batch_size(numbers))
+        data = pack(
+            batch,
+            part,
+            numbers.temperature,
+            compute_loss=True,
+            calculate_entropy=bool(numbers.entropy_coeff) or numbers.verl.get("actor.calculate_entropy", False),
+            global_batch_size=part.total_weight,
+            mini_batch_size=len(part.indices) * ranks,
+            epochs=1,
+            seed=seed,
+            dataloader_kwargs={"shuffle": False},
+            use_dynamic_bsz=numbers.use_dynamic_bsz,
+            max_token_len_per_gpu=numbers.max_token_len,
+        )
+        return tu.get(self.worker.train_mini_batch(data), "metrics")
+
+    def _logprobs(self, worker: TrainingWorker, batch: Batch, numbers: Hyperparameters) -> torch.Tensor:
+        size = numbers.infer_micro_batch_size or 2 * self._micro_batch_size(numbers)
+        return logprobs_of(worker, batch, numbers, size)
+
+    def _micro_batch_size(self, numbers: Hyperparameters) -> int:
+        return numbers.micro_batch_size or _MICRO_BATCH[self.device]
+
+    def _actor_config(self, numbers: Hyperparameters) -> FSDPActorConfig:
+        return actor_config(numbers, self._micro_batch_size(numbers), self._strategy)
+
+    @property
+    def _strategy(self) -> str:
+        return self.startup.get("actor.fsdp_config.strategy", "fsdp2")
+
+    def _make_worker(self, model_dir: Path, *, forward_only: bool) -> TrainingWorker:
+        worker = TrainingWorker(
+            TrainingWorkerConfig(
+                model_type="language_model",
+                model_config=self._model_config(model_dir),
+                engine_config=self._engine_config(forward_only),
+                optimizer_config=FSDPOptimizerConfig(**section(self.startup, "actor.optim")),
+                checkpoint_config=CheckpointConfig(),
+                profiler_config=None,
+            )
+        )
+        worker.reset()
+        return worker
+
+    def _model_config(self, model_dir: Path) -> HFModelConfig:
+        keys = section(self.startup, "model")
+        override = {"attn_implementation": "sdpa", **keys.pop("override_config", {})}
+        defaults = {"use_remove_padding": False, "enable_gradient_checkpointing": self.device != "cpu"}
+        return HFModelConfig(path=str(model_dir), override_config=override, **{**defaults, **keys})
+
+    def _engine_config(self, forward_only: bool) -> FSDPEngineConfig:
+        defaults: dict[str, Any] = {"strategy": "fsdp2", "use_torch_compile": False}
+        if self.device == "cpu":
+            defaults |= {"dtype": "float32", "mixed_precision": _FP32}
+        keys = {**defaults, **section(self.startup, "actor.fsdp_config")}
+        return FSDPEngineConfig(forward_only=forward_only, use_dynamic_bsz=False, use_remove_padding=False, **keys)
+
+    def _check_update(self, version: int, rows: list[TrainRow], numbers: Hyperparameters) -> None:
+        if self.version != version - 1:
+            raise TrainerError(f"version {version} is made from {version - 1}, but the trainer holds {self.version}")
+        if not any(row.trained_tokens for row in rows):
+            raise TrainerError("no row has a token to train on")
+        for key, value in numbers.verl.items():
+            if key in STARTUP_KEYS and self.startup.get(key) != value:
+                raise ConfigError(f"verl.{key} is read when the trainer process starts: start it again for {value!r}")
+
+    def _expect(self, version: int, meta: dict[str, Any], directory: Path) -> None:
+        if meta.get("version") != version:
+            raise CheckpointError(f"{directory} holds version {meta.get('version')}, not {version}")
+
+    def _holds(self, version: int, directory: Path) -> None:
+        self.version, self.loaded_from = version, str(directory)
+
+
+def actor_config(numbers: Hyperparameters, micro_batch_size: int, strategy: str) -> FSDPActorConfig:
+    """What verl's losses read."""
+    policy_loss = {"loss_mode": numbers.loss_mode, **section(numbers.verl, "actor.policy_loss")}
+    if numbers.rollout_correction.get("bypass_mode"):
+        policy_loss |= {"loss_mode": "bypass_mode"}
+    correction = RolloutCorrectionConfig(**{"rollout_is": None, **numbers.rollout_correction})
+    return FSDPActorConfig(
+        strategy=strategy,
+        rollout_n=1,
+        ppo_micro_batch_size_per_gpu=micro_batch_size,
+        clip_ratio=numbers.clip_ratio,
+        clip_ratio_low=numbers.clip_ratio_low or numbers.clip_ratio,
+        clip_ratio_high=numbers.clip_ratio_high or numbers.clip_ratio,
+        loss_agg_mode=numbers.loss_agg_mode,
+        entropy_coeff=numbers.entropy_coeff,
+        use_kl_loss=numbers.use_kl_loss,
+        kl_loss_coef=numbers.kl_loss_coef,
+        kl_loss_type=numbers.kl_loss_type,
+        policy_loss=PolicyLossConfig(rollout_correction=correction, **policy_loss),
+        **section(numbers.verl, "actor"),
+    )
+
+
+def set_optimizer(engine: Any, numbers: Hyperparameters) -> None:
+    """Give the live optimizer this step's numbers; its moments stay."""
+    engine.optimizer_config.clip_grad = numbers.grad_clip
+    for group in engine.optimizer.param_groups:
+        group["lr"] = group["initial_lr"] = numbers.learning_rate
+        group["weight_decay"] = numbers.weight_decay
+        if "betas" in group:
+            group["betas"] = numbers.betas
+    # verl steps its constant schedule after each update, which sets the rate back to what the schedule knows.
+    engine.lr_scheduler.base_lrs = [numbers.learning_rate] * len(engine.optimizer.param_groups)
+
+
+def seed_everything(seed: int) -> None:
+    """Make what follows depend on the seed alone."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+
+
+class _Clock:
+    """Seconds between laps, by name."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def lap(self, name: str) -> None:
+        now = time.perf_counter()
+        self.seconds[name] = now - self._last
+        self._last = now

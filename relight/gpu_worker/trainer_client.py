@@ -1,0 +1,372 @@
+"""The trainer process as the GPU worker sees it: start it, ask it, notice when it dies.
+
+Torch-free and async. Each rank is a child with a socket of its own; a command goes to all of them, and its result is
+what rank 0 answers once all have. What can't be answered any more is a `TrainerError` with the end of the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import socket
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from relight import errors
+from relight.errors import RelightError, TrainerError
+from relight.gpu_worker.checkpoints import Manifest
+from relight.gpu_worker.processes import ChildProcess, clean_environment, log_tail
+from relight.gpu_worker.rows import TrainRow, write_rows
+from relight.gpu_worker.verl_keys import flatten_verl_keys, startup_keys
+
+Progress = Callable[[str], None]
+
+_LINE_LIMIT_BYTES = 64 * 2**20
+_STRAGGLER_SECONDS = 20.0
+"""How long ranks may take to answer after one of them failed; they may be waiting for it in a collective."""
+_STOP_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class TrainerState:
+    """What a trainer holds."""
+
+    version: int | None
+    """None: nothing that could be used, an update or a load broke off half-way."""
+    loaded_from: str
+    device: str
+    ranks: int
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """What an update did."""
+
+    metrics: dict[str, float]
+    """verl's, averaged over mini-batches."""
+    logprobs: list[list[float]]
+    """The trainer's logprob of each response token of each row, before the update."""
+    seconds: dict[str, float]
+    """Where the time went."""
+
+
+@dataclass(frozen=True)
+class Saved:
+    """The manifests of what was written."""
+
+    export: Manifest | None
+    checkpoint: Manifest | None
+
+
+class _Rank:
+    """One rank: its process and its socket."""
+
+    def __init__(self, child: ChildProcess, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.child = child
+        self._reader = reader
+        self._writer = writer
+
+    @classmethod
+    async def start(cls, argv: Sequence[str], environment: Mapping[str, str], log: Path) -> _Rank:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            theirs.set_inheritable(True)
+            command = (*argv, "--socket", str(theirs.fileno()))
+            child = await ChildProcess.start(
+                command, environment=environment, log=log, pass_fds=(theirs.fileno(),)
+            )
+        reader, writer = await asyncio.open_connection(sock=ours, limit=_LINE_LIMIT_BYTES)
+        return cls(child, reader, writer)
+
+    async def send(self, line: bytes) -> None:
+        self._writer.write(line)
+        await self._writer.drain()
+
+    async def receive(self) -> dict[str, Any]:
+        """The next message.
+
+        Raises:
+            EOFError: the rank is gone.
+        """
+        try:
+            line = await self._reader.readline()
+        except ConnectionError as error:
+            raise EOFError from error
+        if not line.endswith(b"\n"):
+            raise EOFError
+        return orjson.loads(line)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class TrainerProcess:
+    """verl in a process group of its own."""
+
+    def __init__(self, ranks: list[_Rank], workdir: Path, log: Path) -> None:
+        self._ranks = ranks
+        self._workdir = workdir
+        self._log = log
+        self._ids = itertools.count(1)
+        self._one_at_a_time = asyncio.Lock()
+
+    @classmethod
+    async def start(
+        cls,
+        model_dir: Path,
+        workdir: Path,
+        *,
+        ranks: int = 1,
+        env: Mapping[str, str] | None = None,
+        verl_keys: Mapping[str, Any] | None = None,
+        threads: int | None = None,
+        log: Path | None = None,
+        on_progress: Progress | None = None,
+    ) -> TrainerProcess:
+        """Start a trainer that holds `model_dir` as version 0; returns when it answers.
+
+        Args:
+            model_dir: a Hugging Face model directory; also what a KL loss measures from.
+            workdir: for rows files; made if it is not there.
+            ranks: processes that share the model, one for each GPU.
+            env: added to the clean environment.
+            verl_keys: the run file's `verl:`; what is read at the start is taken from it, the rest ignored here.
+            threads: of torch in each rank; by default two, or as many as there are cores.
+            log: by default `trainer.log` in `workdir`.
+            on_progress: told in a few words what the start is doing.
+
+        Raises:
+            ConfigError: a verl key is at fault.
+            TrainerError: it did not come up; with the end of its log.
+        """
+        keys = startup_keys(flatten_verl_keys(verl_keys or {}))
+        await asyncio.to_thread(workdir.mkdir, parents=True, exist_ok=True)
+        log = log or workdir / "trainer.log"
+        trainer = cls([], workdir, log)
+        try:
+            await trainer._spawn(model_dir, ranks, clean_environment(env), keys, threads or default_threads())
+            await trainer._wait_ready(on_progress or (lambda _: None))
+        except BaseException:
+            await trainer.kill()
+            raise
+        return trainer
+
+    @property
+    def alive(self) -> bool:
+        return bool(self._ranks) and all(rank.child.alive for rank in self._ranks)
+
+    @property
+    def pids(self) -> list[int]:
+        return [pid for rank in self._ranks for pid in rank.child.pids]
+
+    async def state(self) -> TrainerState:
+        """Which version the trainer holds."""
+        return TrainerState(**await self._ask("state"))
+
+    async def load(
+        self,
+        version: int,
+        *,
+        model_dir: Path | None = None,
+        checkpoint_dir: Path | None = None,
+        keep_optimizer: bool = False,
+    ) -> TrainerState:
+        """Take a version: from a checkpoint with its optimizer, or the weights of a model directory.
+
+        Without either it is the model that the trainer was started with. `keep_optimizer` keeps the optimizer state
+        that is held now, where weights alone are loaded; else it starts afresh.
+
+        Raises:
+            CheckpointError: files are torn, changed, of another version, or of another number of ranks.
+        """
+        state = await self._ask(
+            "load",
+            version=version,
+            model_dir=_text(model_dir),
+            checkpoint_dir=_text(checkpoint_dir),
+            keep_optimizer=keep_optimizer,
+        )
+        return TrainerState(**state)
+
+    async def advantages(
+        self,
+        estimator: str,
+        rewards: Sequence[float],
+        groups: Sequence[str],
+        options: Mapping[str, Any] | None = None,
+    ) -> list[float]:
+        """verl's estimator on one entry per rollout (`estimators.py` has names and options).
+
+        Raises:
+            ConfigError: unknown or unsupported estimator, or an option that is missing or would be ignored.
+        """
+        return await self._ask(
+            "advantages", estimator=estimator, rewards=list(rewards), groups=list(groups), options=dict(options or {})
+        )
+
+    async def train(
+        self, version: int, rows: Sequence[TrainRow] | Path, hyperparameters: Mapping[str, Any], *, seed: int
+    ) -> TrainResult:
+        """Make `version` from the one before it, which must be held.
+
+        Args:
+            rows: the batch, or a file that `write_rows` wrote.
+            hyperparameters: keys of `Hyperparameters`.
+
+        Raises:
+            ConfigError: a hyper-parameter is at fault; the trainer is unchanged.
+            TrainerError: the wrong version is held, or the update failed; `state` then says what is held.
+        """
+        rows_file, own = await self._rows_file(version, rows)
+        logprobs_file = self._workdir / f"logprobs-{version}.jsonl"
+        try:
+            result = await self._ask(
+                "train",
+                version=version,
+                rows_file=str(rows_file),
+                logprobs_file=str(logprobs_file),
+                hyperparameters=dict(hyperparameters),
+                seed=seed,
+            )
+            content = await asyncio.to_thread(logprobs_file.read_bytes)
+        finally:
+            for path in (logprobs_file, *((rows_file,) if own else ())):
+                path.unlink(missing_ok=True)
+        return TrainResult(result["metrics"], [orjson.loads(line) for line in content.splitlines()], result["seconds"])
+
+    async def save(
+        self, export_dir: Path | None, checkpoint_dir: Path | None = None, *, meta: Mapping[str, Any] | None = None
+    ) -> Saved:
+        """Write the version that is held: what vLLM loads, and what `load` goes on from.
+
+        Each directory appears when it is complete. `meta` goes into the manifests, with `version` and `ranks`.
+        """
+        written = await self._ask(
+            "save", export_dir=_text(export_dir), checkpoint_dir=_text(checkpoint_dir), meta=dict(meta or {})
+        )
+        return Saved(**{name: Manifest(**content) if content else None for name, content in written.items()})
+
+    async def stop(self) -> None:
+        """End the trainer; what it was doing is lost."""
+        for rank in self._ranks:
+            rank.close()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_STOP_SECONDS):
+                await asyncio.gather(*(rank.child.wait() for rank in self._ranks))
+        await self.kill()
+
+    async def kill(self) -> None:
+        """SIGKILL all ranks with all that they started."""
+        for rank in self._ranks:
+            rank.close()
+        await asyncio.gather(*(rank.child.kill() for rank in self._ranks))
+
+    async def _spawn(
+        self, model_dir: Path, ranks: int, environment: Mapping[str, str], keys: Mapping[str, Any], threads: int
+    ) -> None:
+        rendezvous = Path(tempfile.mkdtemp(prefix="rendezvous-", dir=self._workdir)) / "store"
+        argv = [sys.executable, "-m", "relight.gpu_worker.trainer_process"]
+        argv += ["--model-dir", str(model_dir.absolute()), "--rendezvous", str(rendezvous.absolute())]
+        argv += ["--threads", str(threads), "--verl", orjson.dumps(keys).decode()]
+        for rank in range(ranks):
+            own = {**environment, **_rank_environment(rank, ranks, threads)}
+            self._ranks.append(await _Rank.start(argv, own, self._log))
+
+    async def _wait_ready(self, on_progress: Progress) -> None:
+        await asyncio.gather(
+            *(self._ready(rank, (lambda _: None) if place else on_progress) for place, rank in enumerate(self._ranks))
+        )
+
+    async def _ready(self, rank: _Rank, on_progress: Progress) -> None:
+        while (message := await self._receive(rank))["event"] != "ready":
+            if message["event"] == "failed":
+                raise _error(message["error"])
+            on_progress(message["text"])
+
+    async def _rows_file(self, version: int, rows: Sequence[TrainRow] | Path) -> tuple[Path, bool]:
+        if isinstance(rows, Path):
+            return rows, False
+        path = self._workdir / f"rows-{version}.jsonl"
+        await asyncio.to_thread(write_rows, path, rows)
+        return path, True
+
+    async def _ask(self, do: str, **arguments: Any) -> Any:
+        """Send a command to all ranks, and wait for all."""
+        async with self._one_at_a_time:
+            if not self.alive:
+                raise self._died()
+            line = orjson.dumps({"id": next(self._ids), "do": do, "arguments": arguments}) + b"\n"
+            try:
+                replies = await self._exchange(line)
+            except BaseException:
+                # Cancelled, or a rank is gone: answers that still come would be taken for those to the next command.
+                await self.kill()
+                raise
+        for reply in replies:
+            if not reply["ok"]:
+                raise _error(reply["error"])
+        return replies[0]["result"]
+
+    async def _exchange(self, line: bytes) -> list[dict[str, Any]]:
+        for rank in self._ranks:
+            with suppress(ConnectionError):
+                await rank.send(line)
+        tasks = [asyncio.create_task(self._receive(rank)) for rank in self._ranks]
+        try:
+            for finished in asyncio.as_completed(tasks):
+                if not (await finished)["ok"]:
+                    break
+            async with asyncio.timeout(_STRAGGLER_SECONDS):
+                return list(await asyncio.gather(*tasks))
+        except TimeoutError as error:
+            raise TrainerError("a rank of the trainer failed and the others did not answer") from error
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    async def _receive(self, rank: _Rank) -> dict[str, Any]:
+        try:
+            return await rank.receive()
+        except EOFError as error:
+            await rank.child.wait()
+            raise self._died() from error
+
+    def _died(self) -> TrainerError:
+        codes = ", ".join(str(rank.child.returncode) for rank in self._ranks if not rank.child.alive)
+        return TrainerError(f"the trainer process ended (exit code {codes}); end of {self._log}:\n{log_tail(self._log)}")
+
+
+def default_threads() -> int:
+    """Threads of torch in a trainer: two, or as many as there are cores."""
+    return min(2, len(os.sched_getaffinity(0)))
+
+
+def _rank_environment(rank: int, ranks: int, threads: int) -> dict[str, str]:
+    """What torchrun would set, as far as verl reads it; the ranks meet by a file, so address and port are unused."""
+    return {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(ranks),
+        "LOCAL_WORLD_SIZE": str(ranks),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "0",
+        "OMP_NUM_THREADS": str(threads),
+        "TOKENIZERS_PARALLELISM": "false",
+    }
+
+
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path.absolute())
+
+
+def _error(given: Mapping[str, str]) -> RelightError:
+    kind = getattr(errors, given["type"], TrainerError)
+    return kind(given["message"])

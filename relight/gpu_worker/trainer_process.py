@@ -1,0 +1,177 @@
+"""The process that holds verl: `python -m relight.gpu_worker.trainer_process`, one for each rank.
+
+Started by `TrainerProcess` with a socket for each rank; every rank is sent the same commands, a JSON object a line,
+and answers each. Logs go to stdout and stderr and can't get in the way. A rank ends when its socket is closed, even in
+the middle of an update, and so when its parent dies.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import queue
+import socket
+import sys
+import threading
+import traceback
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from relight.errors import RelightError
+from relight.gpu_worker.hyperparameters import parse_hyperparameters
+from relight.gpu_worker.rows import read_rows
+from relight.gpu_worker.verl_keys import flatten_verl_keys
+
+if TYPE_CHECKING:
+    from relight.gpu_worker.trainer import Trainer
+
+COLLECTIVE_TIMEOUT = timedelta(minutes=30)
+
+
+class Channel:
+    """The control socket: lines in, lines out."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._socket = socket.socket(fileno=descriptor)
+        self._reader = self._socket.makefile("rb")
+        self._commands: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        threading.Thread(target=self._read, name="control", daemon=True).start()
+
+    def send(self, message: dict[str, Any]) -> None:
+        self._socket.sendall(orjson.dumps(message, option=orjson.OPT_SERIALIZE_NUMPY) + b"\n")
+
+    def progress(self, text: str) -> None:
+        self.send({"event": "progress", "text": text})
+
+    def next_command(self) -> dict[str, Any]:
+        return self._commands.get()
+
+    def _read(self) -> None:
+        for line in self._reader:
+            self._commands.put(orjson.loads(line))
+        os._exit(0)  # nobody wants the result of what is under way, and torch can't be interrupted in another way
+
+
+class Commands:
+    """What a trainer can be asked."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        self._trainer = trainer
+
+    def answer(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Run one command, and make of its outcome a reply."""
+        try:
+            run = getattr(self, f"do_{command['do']}")
+            return {"id": command["id"], "ok": True, "result": run(**command["arguments"])}
+        except RelightError as error:
+            return _failed(command, type(error).__name__, str(error))
+        except Exception as error:
+            # Whatever verl or torch raises goes to whoever asked; the log has the traceback.
+            traceback.print_exc()
+            return _failed(command, "TrainerError", f"{type(error).__name__}: {error}")
+
+    def do_state(self) -> dict[str, Any]:
+        return self._trainer.state()
+
+    def do_load(
+        self, version: int, model_dir: str | None, checkpoint_dir: str | None, keep_optimizer: bool
+    ) -> dict[str, Any]:
+        if checkpoint_dir is not None:
+            self._trainer.load_checkpoint(version, Path(checkpoint_dir))
+        else:
+            directory = Path(model_dir) if model_dir else self._trainer.model_dir
+            self._trainer.load_model(version, directory, keep_optimizer=keep_optimizer)
+        return self._trainer.state()
+
+    def do_advantages(
+        self, estimator: str, rewards: list[float], groups: list[str], options: dict[str, Any]
+    ) -> list[float]:
+        from relight.gpu_worker.estimators import compute_advantages
+
+        return compute_advantages(estimator, rewards, groups, options)
+
+    def do_train(
+        self, version: int, rows_file: str, logprobs_file: str, hyperparameters: dict[str, Any], seed: int
+    ) -> dict[str, Any]:
+        numbers = parse_hyperparameters(hyperparameters)
+        update = self._trainer.train(version, read_rows(Path(rows_file)), numbers, seed)
+        if is_first_rank():
+            Path(logprobs_file).write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in update.logprobs))
+        return {"metrics": update.metrics, "seconds": update.seconds}
+
+    def do_save(
+        self, export_dir: str | None, checkpoint_dir: str | None, meta: dict[str, Any]
+    ) -> dict[str, dict[str, Any] | None]:
+        written = self._trainer.save(
+            Path(export_dir) if export_dir else None, Path(checkpoint_dir) if checkpoint_dir else None, meta
+        )
+        return {name: manifest.model_dump() if manifest else None for name, manifest in written.items()}
+
+
+def is_first_rank() -> bool:
+    return os.environ["RANK"] == "0"
+
+
+def _failed(command: dict[str, Any], kind: str, message: str) -> dict[str, Any]:
+    return {"id": command["id"], "ok": False, "error": {"type": kind, "message": message}}
+
+
+def make_trainer(arguments: argparse.Namespace, channel: Channel) -> Trainer:
+    """Import verl and build the model; most of a start is spent here."""
+    startup = flatten_verl_keys(orjson.loads(arguments.verl))
+    channel.progress("importing torch")
+    import torch
+
+    from relight.gpu_worker.platform_cpu import prepare_device, register_engines
+
+    torch.set_num_threads(arguments.threads)
+    device = prepare_device()
+    if device == "cuda":
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    torch.distributed.init_process_group(
+        backend="cpu:gloo,cuda:nccl" if device == "cuda" else "gloo",
+        init_method=f"file://{arguments.rendezvous}",
+        rank=int(os.environ["RANK"]),
+        world_size=int(os.environ["WORLD_SIZE"]),
+        timeout=COLLECTIVE_TIMEOUT,
+    )
+    channel.progress("importing verl")
+    register_engines()
+    from relight.gpu_worker.trainer import Trainer
+
+    channel.progress("loading the model")
+    return Trainer(Path(arguments.model_dir), device, startup)
+
+
+def main() -> None:
+    arguments = _parse_arguments()
+    channel = Channel(arguments.socket)
+    try:
+        trainer = make_trainer(arguments, channel)
+    except Exception as error:
+        # The parent turns whatever stopped the start into its own error; the log has the traceback.
+        traceback.print_exc()
+        kind = type(error).__name__ if isinstance(error, RelightError) else "TrainerError"
+        channel.send({"event": "failed", "error": {"type": kind, "message": f"{type(error).__name__}: {error}"}})
+        sys.exit(1)
+    channel.send({"event": "ready", "state": trainer.state()})
+    commands = Commands(trainer)
+    while True:
+        channel.send(commands.answer(channel.next_command()))
+
+
+def _parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--socket", type=int, required=True)
+    parser.add_argument("--model-dir", required=True)
+    parser.add_argument("--rendezvous", required=True)
+    parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--verl", default="{}")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
