@@ -1,4 +1,4 @@
-"""Rows as verl's tensors: which rows make a mini-batch, how it is cut for ranks and micro-batches, and how it is padded.
+"""Rows as verl's tensors: which make a mini-batch, how it is cut for ranks and micro-batches, and how it is padded.
 
 verl wants each rank to hold equally many rows and each micro-batch to be full, so rows that train nothing fill the
 gaps; they weigh nothing and are in no count.
@@ -6,6 +6,7 @@ gaps; they weigh nothing and are in no count.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -83,7 +84,7 @@ def mini_batches(rows: Sequence[TrainRow], numbers: Hyperparameters, seed: int) 
         rollouts = [rollouts[i] for i in order.tolist()]
     count = _count_mini_batches(len(rollouts), numbers)
     bounds = [len(rollouts) * k // count for k in range(count + 1)]
-    return [[i for name in rollouts[a:b] for i in rows_of[name]] for a, b in zip(bounds, bounds[1:], strict=False)]
+    return [[i for name in rollouts[a:b] for i in rows_of[name]] for a, b in itertools.pairwise(bounds)]
 
 
 def _count_mini_batches(rollouts: int, numbers: Hyperparameters) -> int:

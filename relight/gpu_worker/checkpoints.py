@@ -71,7 +71,7 @@ def write_manifest(directory: Path, meta: dict[str, Any] | None = None) -> Manif
     """Hash and flush every file of the directory, and write its manifest; the last thing before `commit`."""
     names = sorted(_file_names(directory))
     with ThreadPoolExecutor(_HASHING_THREADS) as pool:
-        records = list(pool.map(lambda name: _record(directory / name, flush=True), names))
+        records = list(pool.map(_record_and_flush, [directory / name for name in names]))
     manifest = Manifest(files=dict(zip(names, records, strict=True)), meta=meta or {})
     _write_flushed(directory / MANIFEST, orjson.dumps(manifest.model_dump(), option=orjson.OPT_INDENT_2))
     _flush_directories(directory)
@@ -103,7 +103,7 @@ def verify(directory: Path) -> Manifest:
     present = set(_file_names(directory))
     _refuse_strangers(directory, present, set(manifest.files))
     with ThreadPoolExecutor(_HASHING_THREADS) as pool:
-        list(pool.map(lambda item: _verify_file(directory / item[0], item[1]), manifest.files.items()))
+        list(pool.map(_verify_file, [directory / name for name in manifest.files], manifest.files.values()))
     return manifest
 
 
@@ -170,14 +170,17 @@ def _verify_file(path: Path, recorded: FileRecord) -> None:
         raise CheckpointError(f"{path} was changed: its SHA-256 is not the one in the {MANIFEST}")
 
 
-def _record(path: Path, *, flush: bool = False) -> FileRecord:
+def _record(path: Path) -> FileRecord:
     hasher = hashlib.sha256()
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK_BYTES):
             hasher.update(chunk)
-        if flush:
-            os.fsync(file.fileno())
         return FileRecord(size_bytes=file.tell(), sha256=hasher.hexdigest())
+
+
+def _record_and_flush(path: Path) -> FileRecord:
+    _flush_path(path)
+    return _record(path)
 
 
 def _write_flushed(path: Path, content: bytes) -> None:

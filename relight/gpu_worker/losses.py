@@ -18,7 +18,7 @@ from verl.workers.utils.losses import ppo_loss
 
 
 def weighted_ppo_loss(
-    config: ActorConfig, model_output: dict[str, torch.Tensor], data: TensorDict, dp_group: Any = None
+    config: ActorConfig, model_output: dict[str, Any], data: TensorDict, dp_group: Any = None
 ) -> tuple[torch.Tensor, dict[str, Any]]:
     """verl's `ppo_loss` over a micro-batch whose rows weigh `row_weight` each."""
     weights: torch.Tensor = data["row_weight"]
@@ -26,17 +26,18 @@ def weighted_ppo_loss(
     if len(distinct) <= 1 and bool((weights == weights[0]).all()):
         loss, metrics = ppo_loss(config, model_output, data, dp_group)
         return _merged([(loss, metrics, float(weights[0]), 1.0)])
+    given = {name: value for name, value in model_output.items() if value is not None}
     outcomes: list[tuple[torch.Tensor, dict[str, Any], float, float]] = []
     for weight in distinct:
         indices = torch.nonzero(weights == weight).flatten()
         part = tu.index_select_tensor_dict(data, indices)
-        outputs = {name: _rows(value, indices.tolist()) for name, value in model_output.items() if value is not None}
+        outputs = {name: _rows(value, indices.tolist()) for name, value in given.items()}
         loss, metrics = ppo_loss(config, outputs, part, dp_group)
         outcomes.append((loss, metrics, weight, float(part["loss_mask"].sum())))
     return _merged(outcomes)
 
 
-def _rows(values: torch.Tensor, indices: list[int]) -> torch.Tensor:
+def _rows(values: Any, indices: list[int]) -> torch.Tensor:
     """The tokens of some rows of a jagged tensor, one after the other."""
     bounds = values.offsets().tolist()
     tokens = values.values()

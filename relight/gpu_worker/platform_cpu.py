@@ -7,9 +7,9 @@ module is the same.
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from types import ModuleType
 from typing import Any
 
@@ -24,15 +24,15 @@ class _CpuDeviceModule(ModuleType):
             raise AttributeError(name)
         if hasattr(torch.cpu, name):
             return getattr(torch.cpu, name)
-        return lambda *_args, **_kwargs: self._answer(name)
+        return functools.partial(_answer, name)
 
-    @staticmethod
-    def _answer(name: str) -> Any:
-        if name == "mem_get_info":
-            return (0, 0)
-        if name == "get_device_name":
-            return "cpu"  # verl's FLOPs counter searches it for the name of a GPU
-        return 0 if name.startswith(("max_memory", "memory_")) else None
+
+def _answer(name: str, *_args: Any, **_kwargs: Any) -> Any:
+    if name == "mem_get_info":
+        return (0, 0)
+    if name == "get_device_name":
+        return "cpu"  # verl's FLOPs counter searches it for the name of a GPU
+    return 0 if name.startswith(("max_memory", "memory_")) else None
 
 
 def prepare_device() -> str:
@@ -58,10 +58,20 @@ def register_engines() -> None:
 def _register_platform() -> None:
     from verl.plugin.platform import PlatformBase, PlatformRegistry
 
+    module = _CpuDeviceModule("cpu")
+
     class PlatformCpu(PlatformBase):
-        device_name = "cpu"
-        vendor_name = "cpu"
-        device_module = _CpuDeviceModule("cpu")
+        @property
+        def device_name(self) -> str:
+            return "cpu"
+
+        @property
+        def vendor_name(self) -> str:
+            return "cpu"
+
+        @property
+        def device_module(self) -> ModuleType:
+            return module
 
         def is_available(self) -> bool:
             return True
@@ -99,9 +109,8 @@ def _register_platform() -> None:
         def visible_devices_envvar(self) -> str:
             return "CPU_VISIBLE_DEVICES"
 
-        @contextmanager
-        def nvtx_range(self, msg: str) -> Iterator[None]:
-            yield
+        def nvtx_range(self, msg: str) -> Any:
+            return nullcontext()
 
         def profiler_start(self) -> None:
             pass

@@ -87,7 +87,7 @@ def rollout_weights(rows: Sequence[TrainRow], loss_agg_mode: str) -> list[float]
 
     - `seq-mean-token-mean`: a row's pull is w, so w = 1/n. Rows of a rollout count alike.
     - `token-mean`: a row's pull is w times its tokens, so w = M/N. Tokens of a rollout count alike.
-    - the modes that sum over tokens let long answers pull harder on purpose: w = 1/n, a rollout is the mean of its rows.
+    - the modes that sum over tokens let long answers pull harder on purpose: w = 1/n, the mean over a rollout's rows.
 
     So ten rows of the same content move the weights as one of them does. Where each rollout has one row, the first and
     last are verl's own loss; `token-mean` is so if all rollouts have equally many tokens. A row with no trained token

@@ -89,11 +89,11 @@ class Trainer:
         if version > 0 or (directory / "manifest.json").exists():
             self._expect(version, verify(directory).meta, directory)
         self.version = None
-        optimizer_state = self.worker.engine.optimizer.state_dict() if keep_optimizer else None
+        optimizer_state = self._engine.optimizer.state_dict() if keep_optimizer else None
         self.worker.model_config.local_path = str(directory)
         self.worker.reset()
         if optimizer_state is not None:
-            self.worker.engine.optimizer.load_state_dict(optimizer_state)
+            self._engine.optimizer.load_state_dict(optimizer_state)
         self._holds(version, directory)
 
     def save(
@@ -103,7 +103,7 @@ class Trainer:
         if self.version is None:
             raise TrainerError("the trainer holds no version that could be saved: load one first")
         meta = {**meta, "version": self.version, "ranks": torch.distributed.get_world_size()}
-        engine = self.worker.engine
+        engine = self._engine
         written: dict[str, Manifest | None] = {"export": None, "checkpoint": None}
         if export_dir is not None:
             written["export"] = write_export(engine, self.model_dir, export_dir, meta)
@@ -139,7 +139,7 @@ class Trainer:
         return self._reference
 
     def _optimize(self, batch: Batch, numbers: Hyperparameters, seed: int) -> dict[str, float]:
-        set_optimizer(self.worker.engine, numbers)
+        set_optimizer(self._engine, numbers)
         self.worker.set_loss_fn(functools.partial(weighted_ppo_loss, self._actor_config(numbers)))
         collected: dict[str, Any] = {}
         for epoch in range(numbers.ppo_epochs):
@@ -149,7 +149,7 @@ class Trainer:
 
     def _step(self, batch: Batch, indices: list[int], numbers: Hyperparameters, seed: int) -> dict[str, Any]:
         """One optimizer step."""
-        engine = self.worker.engine
+        engine = self._engine
         ranks = engine.get_data_parallel_size()
         part = part_of(batch, indices, engine.get_data_parallel_rank(), ranks, self._micro_batch_size(numbers))
         data = pack(
@@ -177,6 +177,10 @@ class Trainer:
 
     def _actor_config(self, numbers: Hyperparameters) -> FSDPActorConfig:
         return actor_config(numbers, self._micro_batch_size(numbers), self._strategy)
+
+    @property
+    def _engine(self) -> Any:
+        return self.worker.engine
 
     @property
     def _strategy(self) -> str:

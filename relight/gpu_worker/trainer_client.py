@@ -80,9 +80,7 @@ class _Rank:
         with theirs:
             theirs.set_inheritable(True)
             command = (*argv, "--socket", str(theirs.fileno()))
-            child = await ChildProcess.start(
-                command, environment=environment, log=log, pass_fds=(theirs.fileno(),)
-            )
+            child = await ChildProcess.start(command, environment=environment, log=log, pass_fds=(theirs.fileno(),))
         reader, writer = await asyncio.open_connection(sock=ours, limit=_LINE_LIMIT_BYTES)
         return cls(child, reader, writer)
 
@@ -274,7 +272,7 @@ class TrainerProcess:
     ) -> None:
         rendezvous = Path(tempfile.mkdtemp(prefix="rendezvous-", dir=self._workdir)) / "store"
         argv = [sys.executable, "-m", "relight.gpu_worker.trainer_process"]
-        argv += ["--model-dir", str(model_dir.absolute()), "--rendezvous", str(rendezvous.absolute())]
+        argv += ["--model-dir", str(model_dir), "--rendezvous", str(rendezvous)]
         argv += ["--threads", str(threads), "--verl", orjson.dumps(keys).decode()]
         for rank in range(ranks):
             own = {**environment, **_rank_environment(rank, ranks, threads)}
@@ -341,7 +339,8 @@ class TrainerProcess:
 
     def _died(self) -> TrainerError:
         codes = ", ".join(str(rank.child.returncode) for rank in self._ranks if not rank.child.alive)
-        return TrainerError(f"the trainer process ended (exit code {codes}); end of {self._log}:\n{log_tail(self._log)}")
+        end = f"end of {self._log}:\n{log_tail(self._log)}"
+        return TrainerError(f"the trainer process ended (exit code {codes}); {end}")
 
 
 def default_threads() -> int:

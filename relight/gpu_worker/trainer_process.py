@@ -133,7 +133,7 @@ def make_trainer(arguments: argparse.Namespace, channel: Channel) -> Trainer:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     torch.distributed.init_process_group(
         backend="cpu:gloo,cuda:nccl" if device == "cuda" else "gloo",
-        init_method=f"file://{arguments.rendezvous}",
+        init_method=Path(arguments.rendezvous).absolute().as_uri(),
         rank=int(os.environ["RANK"]),
         world_size=int(os.environ["WORLD_SIZE"]),
         timeout=COLLECTIVE_TIMEOUT,

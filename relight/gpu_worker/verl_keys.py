@@ -117,8 +117,8 @@ STARTUP_KEYS = {**MODEL_KEYS, **ENGINE_KEYS, **OPTIMIZER_KEYS}
 KNOWN_KEYS = {**LOSS_KEYS, **BATCH_KEYS, **CORRECTION_KEYS, **STARTUP_KEYS}
 
 _DECIDED_ELSEWHERE = {
-    "actor.optim.lr_scheduler_type": "each step has its own learning rate: set `algorithm.learning_rate` of the live run",
-    "actor.optim.lr_warmup_steps": "each step has its own learning rate: set `algorithm.learning_rate` of the live run",
+    "actor.optim.lr_scheduler_type": "each step has its own learning rate: set `algorithm.learning_rate`",
+    "actor.optim.lr_warmup_steps": "each step has its own learning rate: set `algorithm.learning_rate`",
     "actor.optim.lr_warmup_steps_ratio": "each step has its own learning rate: set `algorithm.learning_rate`",
     "actor.data_loader_seed": "the run file's `seed` decides",
     "actor.rollout_n": "the run file's `group_size` decides",
@@ -171,7 +171,9 @@ def _check(name: str, key: str, value: Any) -> None:
     types = KNOWN_KEYS.get(name)
     if types is None:
         near = difflib.get_close_matches(name, KNOWN_KEYS, n=1)
-        hint = f"did you mean `{near[0]}`?" if near else "known are actor.*, actor.optim.*, actor.fsdp_config.*, model.*"
+        hint = (
+            f"did you mean `{near[0]}`?" if near else "there are actor.*, model.* and algorithm.rollout_correction.*"
+        )
         raise ConfigError(f"verl.{key}: not a key of verl that has an effect here; {hint}")
     if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
         wanted = " or ".join("null" if kind is type(None) else kind.__name__ for kind in types)
