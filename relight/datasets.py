@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
@@ -99,11 +99,13 @@ def _read_parquet(source: str, file: IO[bytes]) -> Iterator[tuple[int, dict[str,
 
 
 @contextmanager
-def _opened(source: str, data_root: Path | str) -> Iterator[IO[bytes]]:
+def _opened(source: str, data_root: Path | str) -> Generator[IO[bytes]]:
     """The file, seekable: what comes over a network passes through a temporary file."""
     remote = "://" in source
     try:
-        with fsspec.open(source if remote else str(_local(source, data_root)), "rb", compression="infer") as file:
+        place = source if remote else str(_local(source, data_root))
+        opened: Any = fsspec.open(place, "rb", compression="infer")
+        with opened as file:
             if not remote:
                 yield file
                 return

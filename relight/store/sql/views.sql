@@ -1,0 +1,100 @@
+-- name: view_runs
+-- Newest first; $1 names one run, or null for all.
+select r.*, r.file->>'agent' as agent, coalesce(r.file->'algorithm'->>'name', 'grpo') as algorithm,
+       coalesce(s.step, 0) as step, t.value as reward, e.value as held_out
+from runs r
+left join lateral (select max(step) as step from steps where run = r.run and step > 0 and status = 'recorded') s on true
+left join lateral (select value from metrics where run = r.run and name = 'train/reward' order by step desc limit 1) t on true
+left join lateral (select value from metrics where run = r.run and name = 'eval/reward' order by step desc limit 1) e on true
+where $1::text is null or r.run = $1
+order by r.created_at desc, r.run
+limit $2
+
+-- name: view_run_metrics
+select step, name, value from metrics
+where run = $1 and name in ('train/reward', 'eval/reward', 'eval/rewarded', 'eval/failed', 'eval/seconds')
+order by step
+
+-- name: view_steps
+-- Training steps after $2, oldest first; $3: only open (false) or recorded (true) ones, null for all.
+select s.*, m.value as reward
+from steps s left join metrics m on m.run = s.run and m.step = s.step and m.name = 'train/reward'
+where s.run = $1 and s.step > $2 and ($3::boolean is null or (s.status = 'recorded') = $3)
+order by s.step
+limit $4
+
+-- name: view_counts
+-- How the rollouts of steps $3 to $4 stand.
+select step, status, failure_class, count(*) as number, sum(greatest(attempts - 1, 0)) as retried,
+       sum(reward) as reward_sum, count(reward) as rewarded
+from rollouts
+where run = $1 and kind = $2 and step between $3 and $4
+group by step, status, failure_class
+
+-- name: view_open_evaluation
+-- The newest version whose held-out rollouts are planned and whose result is not recorded.
+select max(o.step) as version from rollouts o
+where o.run = $1 and o.kind = 'eval'
+  and not exists (select from metrics m where m.run = o.run and m.step = o.step and m.name like 'eval/%')
+
+-- name: view_version_marks
+select max(version) as published, max(version) filter (where checkpoint_path is not null) as checkpointed
+from policy_versions where run = $1
+
+-- name: view_versions
+select version, weights_hash, export_path, checkpoint_path, published_at, checkpointed_at
+from policy_versions where run = $1 order by version
+
+-- name: view_engines
+-- $1 names a run, or null for all.
+select engine_id, host, run, state, version, load, pid, updated_at
+from engines where $1::text is null or run = $1 order by engine_id
+
+-- name: view_gpu_hosts
+select host, run, task_queue, state, detail, heartbeat from gpu_hosts where $1::text is null or run = $1 order by host
+
+-- name: view_workers
+select worker_id, kind, host, pid, serves, status, last_heartbeat, started_at,
+       extract(epoch from now() - last_heartbeat)::float8 as seconds_ago
+from workers order by kind, started_at, worker_id
+
+-- name: view_rollouts
+-- A page by id: a run's own ids sort by step, group and index.
+select rollout_id, run, step, kind, batch, group_number, index_in_group, fill_up, status, failure_class, failure,
+       reward, attempts, deaths, counted, created_at, ended_at
+from rollouts
+where run = $1 and ($2::int is null or step = $2) and ($3::text is null or kind = $3)
+  and ($4::text is null or status = $4) and ($5::text is null or failure_class = $5)
+  and ($6::text is null or rollout_id > $6)
+order by rollout_id
+limit $7
+
+-- name: view_rollout
+select o.*, coalesce(o.input, t.task) as task
+from rollouts o left join tasks t on t.dataset_id = o.dataset_id and t.position = o.position
+where o.rollout_id = $1
+
+-- name: view_attempts
+select a.*, (select count(distinct g.call_number) from generations g
+             where g.day = $2 and g.attempt_id = a.attempt_id) as generations
+from attempts a where a.rollout_id = $1 order by a.sequence_id
+
+-- name: view_rewards
+select attempt_id, grader, value, created_at from rewards where rollout_id = $1 order by created_at, attempt_id, grader
+
+-- name: view_generations
+-- $3: with the bodies of request and response.
+select g.attempt_id, g.call_number, g.choice, g.route, g.sampling, g.seed, g.engine_id, g.model, g.version_start,
+       g.version_end, g.finish_reason, g.complete, g.delivered, g.seconds, g.created_at,
+       cardinality(g.prompt_token_ids) as prompt_tokens, cardinality(g.token_ids) as response_tokens,
+       q.body as request, p.body as response
+from generations g
+join attempts a on a.attempt_id = g.attempt_id
+left join bodies q on $3 and q.day = g.day and q.hash = g.request
+left join bodies p on $3 and p.day = g.day and p.hash = g.response
+where g.day = $2 and a.rollout_id = $1
+order by a.sequence_id, g.call_number, g.choice
+
+-- name: view_audit
+select id, rollout_id, actor, action, before, after, effective_step, refused, created_at
+from audit where run = $1 and id > $2 order by id limit $3

@@ -1,0 +1,108 @@
+"""Read-only routes: runs, steps, rollouts, generations, audit, and what runs in the cluster."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+
+from relight.store import views
+from relight.store.database import Database
+from relight.types.views import (
+    AuditView,
+    ClusterView,
+    GenerationView,
+    Page,
+    RolloutSummary,
+    RolloutView,
+    RunSummary,
+    RunView,
+    StepView,
+    VersionView,
+)
+
+router = APIRouter(prefix="/v1/relight", tags=["views"])
+Limit = Annotated[int, Query(ge=1, le=views.MAX_PAGE)]
+
+
+def _database(request: Request) -> Database:
+    return request.app.state.database
+
+
+@router.get("/runs")
+async def read_runs(request: Request, limit: Limit = 100) -> Page[RunSummary]:
+    """Runs, newest first."""
+    return Page[RunSummary](items=await views.list_runs(_database(request), limit))
+
+
+@router.get("/runs/{run}")
+async def read_run(request: Request, run: str) -> RunView:
+    """One run with its progress."""
+    return await views.get_run(_database(request), run)
+
+
+@router.get("/runs/{run}/steps")
+async def read_steps(
+    request: Request, run: str, after: int = 0, recorded: bool | None = None, limit: Limit = 200
+) -> Page[StepView]:
+    """Training steps after `after`, oldest first."""
+    items = await views.list_steps(_database(request), run, after=after, recorded=recorded, limit=limit)
+    return Page[StepView](items=items, next=str(items[-1].step) if len(items) == limit else None)
+
+
+@router.get("/runs/{run}/rollouts")
+async def read_rollouts(
+    request: Request,
+    run: str,
+    step: int | None = None,
+    kind: str | None = None,
+    status: str | None = None,
+    failure_class: str | None = None,
+    cursor: str | None = None,
+    limit: Limit = 100,
+) -> Page[RolloutSummary]:
+    """A page of a run's rollouts."""
+    page = await views.list_rollouts(
+        _database(request),
+        run,
+        step=step,
+        kind=kind,
+        status=status,
+        failure_class=failure_class,
+        cursor=cursor,
+        limit=limit,
+    )
+    if not page.items and cursor is None:
+        await views.get_run(_database(request), run)  # a run that does not exist is a 404, not an empty page
+    return page
+
+
+@router.get("/runs/{run}/versions")
+async def read_versions(request: Request, run: str) -> Page[VersionView]:
+    """The policy versions of a run."""
+    return Page[VersionView](items=await views.list_versions(_database(request), run))
+
+
+@router.get("/runs/{run}/audit")
+async def read_audit(request: Request, run: str, after: int = 0, limit: Limit = 200) -> Page[AuditView]:
+    """Changes to a run, oldest first."""
+    items = await views.list_audit(_database(request), run, after=after, limit=limit)
+    return Page[AuditView](items=items, next=str(items[-1].id) if len(items) == limit else None)
+
+
+@router.get("/rollouts/{rollout_id}")
+async def read_rollout(request: Request, rollout_id: str) -> RolloutView:
+    """A rollout with its attempts and rewards."""
+    return await views.get_rollout(_database(request), rollout_id)
+
+
+@router.get("/rollouts/{rollout_id}/generations")
+async def read_generations(request: Request, rollout_id: str, bodies: bool = True) -> Page[GenerationView]:
+    """A rollout's model calls, with what was asked and answered."""
+    return Page[GenerationView](items=await views.list_generations(_database(request), rollout_id, bodies=bodies))
+
+
+@router.get("/cluster")
+async def read_cluster(request: Request) -> ClusterView:
+    """All processes that announced themselves, GPU hosts and engines."""
+    return await views.get_cluster(_database(request))
