@@ -18,14 +18,20 @@ from typing import Any
 import asyncpg
 import orjson
 
-from relight.errors import ConflictError, PostgresError
+from relight.errors import ConflictError, InvalidRequestError, NotFoundError, PostgresError, RelightError
 
 Connection = Any
 """A pooled asyncpg connection; asyncpg ships no types for it."""
 MIGRATION_LOCK = 7_348_201
 """Advisory lock under which migrations run, so that any number of services may start at once."""
-CONFLICT_STATE = "RL409"
-"""SQLSTATE that our triggers and functions raise for a transition that is not allowed."""
+OUR_STATES: dict[str, type[RelightError]] = {"RL404": NotFoundError, "RL409": ConflictError}
+"""SQLSTATEs that our triggers and functions raise."""
+AWAY = ("08", "53", "57")
+"""Classes of SQLSTATE that pass by themselves: connection lost, out of resources, shutting down or starting."""
+TRY_AGAIN = frozenset({"40001", "40P01"})
+"""Serialization failure and deadlock: the same transaction may be sent again."""
+UNSTORABLE = ("22", "54")
+"""Classes of SQLSTATE for values that can't be stored."""
 
 
 @cache
@@ -59,19 +65,37 @@ async def _prepare(connection: Connection) -> None:
         await connection.set_type_codec(kind, encoder=_to_json, decoder=orjson.loads, schema="pg_catalog")
 
 
+async def _reset(connection: Connection) -> None:
+    """Give a connection back as it is: nothing here sets session state, and asyncpg's own reset costs a round trip."""
+    if connection.is_in_transaction():
+        await connection.reset()
+
+
+def _our_error(error: asyncpg.PostgresError) -> RelightError | None:
+    state = str(getattr(error, "sqlstate", "") or "")
+    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    if state in OUR_STATES:
+        return OUR_STATES[state](reason)
+    if state[:2] in AWAY or state in TRY_AGAIN:
+        return PostgresError(f"Postgres is not available: {reason}")
+    if state[:2] in UNSTORABLE:
+        return InvalidRequestError(f"a value can't be stored: {reason}")
+    return None
+
+
 @asynccontextmanager
 async def translated() -> AsyncGenerator[None]:
     """Turn Postgres' errors into ours."""
     try:
         yield
     except asyncpg.PostgresError as error:
-        state = str(getattr(error, "sqlstate", "") or "")
-        if state == CONFLICT_STATE:
-            raise ConflictError(str(error)) from error
-        if state[:2] in ("08", "57", "53"):
-            raise PostgresError(f"Postgres is not available: {error}") from error
-        raise
+        ours = _our_error(error)
+        if ours is None:
+            raise
+        raise ours from error
     except (TimeoutError, OSError, asyncpg.InterfaceError, ssl.SSLError) as error:
+        if isinstance(error, ValueError):  # asyncpg's own, before anything is sent
+            raise InvalidRequestError(f"a value can't be stored: {error}") from error
         raise PostgresError(f"Postgres is out of reach: {error or type(error).__name__}") from error
 
 
@@ -90,7 +114,13 @@ class Database:
         """
         try:
             pool = await asyncpg.create_pool(
-                url, min_size=min_size, max_size=max_size, init=_prepare, command_timeout=60, timeout=10
+                url,
+                min_size=min_size,
+                max_size=max_size,
+                init=_prepare,
+                reset=_reset,
+                command_timeout=60,
+                timeout=10,
             )
         except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError, ValueError) as error:
             raise PostgresError(

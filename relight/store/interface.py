@@ -56,9 +56,7 @@ class AttemptStore(Protocol):
         """
         ...
 
-    async def add_spans(
-        self, rollout_id: str, attempt_id: str, fence: int | None, spans: Sequence[SpanRecord]
-    ) -> int:
+    async def add_spans(self, rollout_id: str, attempt_id: str, fence: int | None, spans: Sequence[SpanRecord]) -> int:
         """Keep spans; returns how many were new. A stale or missing fence keeps them all the same, inert.
 
         Raises:

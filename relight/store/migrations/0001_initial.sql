@@ -126,7 +126,7 @@ create table attempts (
     rollout_id     text not null references rollouts,
     sequence_id    int not null,
     try_number     int not null,
-    open_key       text not null unique,              -- the execution that opened it
+    open_key       text not null,                     -- rollout, try and execution that opened it
     fence          bigint not null default nextval('fences'),
     status         text not null default 'preparing'
                    check (status in ('preparing', 'running', 'succeeded', 'failed', 'timeout', 'unresponsive')),
@@ -136,6 +136,7 @@ create table attempts (
     output         text not null default '',
     output_bytes   bigint not null default 0,
     reward         double precision,
+    seconds        double precision,                  -- that the agent ran, as its runner measured
     token_hash     text not null,                     -- SHA-256 hex
     worker_id      text,
     metadata       jsonb not null default '{}',
@@ -149,12 +150,13 @@ create index attempts_by_token on attempts (token_hash);
 
 create function attempt_transition() returns trigger language plpgsql as $$
 begin
-    if old.ended_at is not null and (new.status <> old.status or new.reward is distinct from old.reward) then
+    if old.ended_at is not null and (new.status, new.failure_class, new.reward, new.ended_at)
+        is distinct from (old.status, old.failure_class, old.reward, old.ended_at) then
         raise exception 'attempt % has ended as %', old.attempt_id, old.status using errcode = 'RL409';
     end if;
     return new;
 end $$;
-create trigger attempt_transition before update on attempts
+create trigger attempt_transition before update of status, failure_class, reward, ended_at on attempts
     for each row execute function attempt_transition();
 
 create table rewards (

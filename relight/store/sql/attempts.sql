@@ -1,0 +1,34 @@
+-- Opening, finishing and keeping attempts alive. The rules are functions, in the migrations.
+
+-- name: open_attempt
+select open_attempt_v1($1, $2, $3, $4, $5, $6)
+
+-- name: finish_attempt
+select finish_attempt_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+
+-- name: heartbeat
+update attempts set last_heartbeat = clock_timestamp(), worker_id = $3
+where attempt_id = $1 and fence = $2 and ended_at is null
+returning attempt_id
+
+-- name: rollout_of_attempt
+select rollout_id from attempts where attempt_id = $1
+
+-- name: call_context
+-- Everything that the gateway needs to serve an attempt's calls.
+select a.token_hash, a.try_number, a.ended_at is null and r.status <> 'cancelled' as alive,
+       r.run, r.step, r.day, coalesce(r.seed_base, r.rollout_id) as seed_base, r.min_version, r.max_version,
+       sampling_v1(r.run, r.step) as sampling,
+       coalesce((select (file ->> 'engine_wait_seconds')::double precision from runs where run = r.run), 300)
+           as engine_wait_seconds,
+       (select coalesce(max(call_number), 0) + 1 from generations g where g.day = r.day and g.attempt_id = a.attempt_id)
+           as next_call_number
+from attempts a join rollouts r using (rollout_id)
+where a.attempt_id = $1 and a.rollout_id = $2
+
+-- name: attempt_key
+-- The key that tokens are derived from, made once.
+with made as (
+    insert into secrets (name, value) values ('attempt_key', $1) on conflict do nothing returning value
+)
+select value from made union all select value from secrets where name = 'attempt_key' limit 1

@@ -1,0 +1,70 @@
+"""Values from agents, made fit for Postgres.
+
+JSON in Postgres knows no NUL character, no NaN and no infinity, and orjson no integer beyond 64 bits and no lone
+surrogate: such values become text that shows what they were. A reward that is not a finite number is a failure class.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+from relight.types.rollout import FailureClass
+from relight.types.wire import FinishRequest, SpanRecord
+
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+INT64 = 2**63
+
+
+def storable_text(text: str) -> str:
+    """Text without NUL characters and lone surrogates."""
+    if "\x00" in text:
+        text = text.replace("\x00", REPLACEMENT)
+    if not text.isascii():
+        text = text.encode("utf-8", "replace").decode()
+    return text
+
+
+def storable(value: Any) -> Any:
+    """A JSON value that Postgres takes."""
+    if isinstance(value, str):
+        return storable_text(value)
+    if isinstance(value, dict):
+        return {storable_text(str(key)): storable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [storable(item) for item in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, int) and not -INT64 <= value < INT64:
+        return str(value)
+    return value
+
+
+def storable_time(seconds: float | None) -> float | None:
+    """Unix seconds, or None where they are no finite number."""
+    return seconds if seconds is not None and math.isfinite(seconds) else None
+
+
+def storable_span(span: SpanRecord) -> dict[str, Any]:
+    """A span as the database takes it; without a start that makes sense, it starts now."""
+    row: dict[str, Any] = storable(span.model_dump(exclude={"start_time", "end_time"}))
+    start = storable_time(span.start_time)
+    return row | {"start_time": time.time() if start is None else start, "end_time": storable_time(span.end_time)}
+
+
+def judged(request: FinishRequest) -> FinishRequest:
+    """The request with a failure class where its reward is missing or no finite number."""
+    if request.failure_class is not None:
+        return request.model_copy(update={"reward": None}) if request.reward is not None else request
+    if request.reward is None:
+        changes = {"failure_class": FailureClass.NO_REWARD, "message": request.message or "the agent gave no reward"}
+    elif not math.isfinite(request.reward):
+        changes = {
+            "failure_class": FailureClass.INVALID_REWARD,
+            "message": request.message or f"the reward is {request.reward}, not a finite number",
+            "reward": None,
+        }
+    else:
+        return request
+    return request.model_copy(update=changes)
