@@ -1,0 +1,1 @@
+"""What the workflows call: thin wrappers over plain async functions."""

@@ -1,0 +1,111 @@
+"""What each command does to a run's rows. Called inside the transaction that writes the audit row."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from relight.store.database import Connection, Database
+from relight.types import commands
+from relight.types.payloads import ChangeInput, ChangeResult
+from relight.types.run_file import describe
+
+Run = Mapping[str, Any]
+
+
+def refused(reason: str) -> ChangeResult:
+    """Nothing changes; the reason is kept."""
+    return ChangeResult(accepted=False, reason=reason)
+
+
+async def apply_change(db: Database, connection: Connection, run: Run, change: ChangeInput) -> ChangeResult:
+    """Validate a command once more (signals were not) and do it."""
+    if change.action not in _ACTIONS:
+        return refused(f"there is no command {change.action!r}")
+    try:
+        command = commands.COMMANDS[change.action].model_validate(change.value or {})
+    except ValidationError as error:
+        return refused(describe(error))
+    if run["status"] != "running":
+        return refused(f"the run is {run['status']}")
+    return await _ACTIONS[change.action](db, connection, run, command)
+
+
+async def _pause(db: Database, connection: Connection, run: Run, command: commands.Pause) -> ChangeResult:
+    if run["paused"]:
+        return refused("the run is paused already")
+    await db.execute("set_paused", run["run"], True, command.reason or None, connection=connection)
+    return ChangeResult(accepted=True, before=False, after=True)
+
+
+async def _resume(db: Database, connection: Connection, run: Run, command: commands.Resume) -> ChangeResult:
+    if not run["paused"]:
+        return refused("the run is not paused")
+    await db.execute("set_paused", run["run"], False, None, connection=connection)
+    return ChangeResult(accepted=True, before=True, after=False)
+
+
+async def _stop(db: Database, connection: Connection, run: Run, command: commands.StopAfterStep) -> ChangeResult:
+    planned = await _last_planned(db, connection, run)
+    step = planned if command.step is None else command.step
+    if step < planned:
+        return refused(f"step {planned} is planned already; stop after it or a later one")
+    await db.execute("set_stop", run["run"], step, connection=connection)
+    return ChangeResult(accepted=True, before=run["stop_after_step"], after=step, effective_step=step)
+
+
+async def _hyperparameters(
+    db: Database, connection: Connection, run: Run, command: commands.SetHyperparameters
+) -> ChangeResult:
+    after = {**run["hyperparameters"], **command.changes()}
+    batch = after.get("batch_size", run["file"]["batch_size"])
+    mini_batches = after.get("mini_batches", run["file"]["algorithm"]["mini_batches"])
+    if mini_batches > batch:
+        return refused(f"mini_batches: {mini_batches} is more than the batch size, {batch}")
+    await db.execute("set_hyperparameters", run["run"], after, connection=connection)
+    effective = await _last_planned(db, connection, run) + 1
+    return ChangeResult(accepted=True, before=run["hyperparameters"], after=after, effective_step=effective)
+
+
+async def _resources(db: Database, connection: Connection, run: Run, command: commands.UpdateResources) -> ChangeResult:
+    effective = await _last_planned(db, connection, run) + 1
+    resources_id = command.resources_id or f"rs-{run['run']}-{effective}"
+    if command.resources is not None:
+        number = 0
+        while await db.row("get_resources", resources_id, connection=connection):
+            number += 1
+            resources_id = f"rs-{run['run']}-{effective}-{number}"
+        await db.execute("insert_resources", resources_id, command.resources, connection=connection)
+    elif await db.row("get_resources", resources_id, connection=connection) is None:
+        return refused(f"resources_id: there are no resources {resources_id!r}")
+    await db.execute("set_run_resources", run["run"], resources_id, connection=connection)
+    return ChangeResult(accepted=True, before=run["resources_id"], after=resources_id, effective_step=effective)
+
+
+async def _retry(db: Database, connection: Connection, run: Run, command: commands.RetryRollout) -> ChangeResult:
+    rollout = await db.row("get_rollout_outcome", command.rollout_id, connection=connection)
+    if rollout is None or rollout["run"] != run["run"]:
+        return refused(f"rollout_id: this run has no rollout {command.rollout_id!r}")
+    await db.row("lock_step", run["run"], rollout["step"], connection=connection)
+    if await db.row("requeue_rollout", command.rollout_id, connection=connection) is None:
+        why = "its batch is closed" if rollout["counted"] else f"it is {rollout['status']}"
+        return refused(f"rollout {command.rollout_id} can't be tried again: {why}")
+    before = rollout["failure_class"] or rollout["status"]
+    return ChangeResult(accepted=True, before=before, after="requeuing", effective_step=rollout["step"])
+
+
+async def _last_planned(db: Database, connection: Connection, run: Run) -> int:
+    row = await db.row("last_planned_step", run["run"], connection=connection)
+    return int(row["step"]) if row else 0
+
+
+_ACTIONS: dict[str, Callable[[Database, Connection, Run, Any], Awaitable[ChangeResult]]] = {
+    "pause": _pause,
+    "resume": _resume,
+    "stop_after_step": _stop,
+    "set_hyperparameters": _hyperparameters,
+    "update_resources": _resources,
+    "retry_rollout": _retry,
+}

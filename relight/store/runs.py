@@ -1,0 +1,167 @@
+"""Runs as rows: who drives one, what it was asked to do, and every change with its audit row."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from relight.datasets import Tasks
+from relight.errors import ConfigError, NotFoundError, SupersededError
+from relight.store.changes import apply_change
+from relight.store.database import Connection, Database
+from relight.types.payloads import BeginInput, ChangeInput, ChangeResult, FinishInput, RunState
+from relight.types.run_file import RunFile
+
+
+def file_hash(file: RunFile) -> str:
+    """SHA-256 of a run file with all its defaults."""
+    return hashlib.sha256(orjson.dumps(file.model_dump(mode="json"), option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+def differing_keys(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """Dotted keys whose values differ."""
+    found: list[str] = []
+    for key in sorted({*old, *new}):
+        a, b = old.get(key), new.get(key)
+        if isinstance(a, Mapping) and isinstance(b, Mapping):
+            found += differing_keys(a, b, f"{prefix}{key}.")
+        elif a != b:
+            found.append(f"{prefix}{key}")
+    return found
+
+
+def total_steps(file: RunFile, rows: int) -> int:
+    """Steps of a run: as asked for, or whole passes over the data (a last part of a batch is left out)."""
+    if file.steps is not None:
+        return file.steps
+    return (file.epochs or 1) * max(rows // file.batch_size, 1)
+
+
+async def store_dataset(db: Database, tasks: Tasks) -> str:
+    """Write a data set once; its id is the hash of its rows."""
+    if await db.row("get_dataset", tasks.dataset_id) is None:
+        async with db.transaction() as connection:
+            rows = [dict(row) for row in tasks.rows]
+            await db.execute("insert_dataset", tasks.dataset_id, tasks.source, len(rows), connection=connection)
+            await db.execute("insert_tasks", tasks.dataset_id, rows, connection=connection)
+    return tasks.dataset_id
+
+
+async def begin_run(db: Database, begin: BeginInput, train: Tasks, evaluation: Tasks | None) -> RunState:
+    """Start a run, or go on with an unfinished one (semantics 17 and 19).
+
+    Raises:
+        ConfigError: the name is taken by a finished run or by another file; the message names the differing keys.
+    """
+    train_id = await store_dataset(db, train)
+    eval_id = await store_dataset(db, evaluation) if evaluation else None
+    async with db.transaction() as connection:
+        run = await db.row("lock_run", begin.run, connection=connection)
+        if run is None:
+            await _insert_run(db, connection, begin, train_id, eval_id, total_steps(begin.file, len(train.rows)))
+        elif run["driver"] != begin.driver:
+            _may_go_on(dict(run), begin.file)
+            await db.execute("take_over_run", begin.run, begin.driver, connection=connection)
+        return await _state(db, connection, begin.run)
+
+
+async def _insert_run(
+    db: Database, connection: Connection, begin: BeginInput, train_id: str, eval_id: str | None, steps: int
+) -> None:
+    resources_id = f"rs-{begin.run}"
+    await db.execute("insert_resources", resources_id, begin.file.resources, connection=connection)
+    await db.execute(
+        "insert_run",
+        begin.run,
+        begin.file.model_dump(mode="json"),
+        file_hash(begin.file),
+        begin.driver,
+        steps,
+        train_id,
+        eval_id,
+        resources_id,
+        connection=connection,
+    )
+
+
+def _may_go_on(run: Mapping[str, Any], file: RunFile) -> None:
+    name = run["run"]
+    if run["file_hash"] != file_hash(file):
+        keys = ", ".join(differing_keys(run["file"], file.model_dump(mode="json")))
+        raise ConfigError(
+            f"run {name} exists with another run file (differing: {keys}); "
+            f"choose another name, or start from it with `relight fork {name}`"
+        )
+    if run["status"] == "finished":
+        raise ConfigError(f"run {name} is finished; choose another name, or start from it with `relight fork {name}`")
+
+
+async def _state(db: Database, connection: Connection, name: str) -> RunState:
+    run = await db.row("get_run", name, connection=connection)
+    assert run is not None
+    recorded = await db.value("last_recorded_step", name, connection=connection)
+    evaluations = await db.fetch("evaluations_of_run", name, connection=connection)
+    done = {int(row["step"]): float(row["value"]) for row in evaluations}
+    # A last step whose evaluation is missing is entered again: its plan says that it is recorded.
+    return RunState(
+        run=name,
+        epoch=run["epoch"],
+        next_step=int(recorded),
+        total_steps=run["total_steps"],
+        evaluations=done,
+    )
+
+
+async def lock_epoch(db: Database, connection: Connection, run: str, epoch: int) -> Mapping[str, Any]:
+    """The run's row, locked; an older epoch is refused.
+
+    Raises:
+        NotFoundError: no such run.
+        SupersededError: the run is driven by a newer epoch.
+    """
+    row = await db.row("lock_run", run, connection=connection)
+    if row is None:
+        raise NotFoundError(f"there is no run {run!r}")
+    if row["epoch"] != epoch:
+        raise SupersededError(f"run {run} is driven by epoch {row['epoch']} now, not by {epoch}")
+    return dict(row)
+
+
+async def finish_run(db: Database, finish: FinishInput) -> None:
+    """Close a run; closing it twice changes nothing."""
+    async with db.transaction() as connection:
+        await lock_epoch(db, connection, finish.run, finish.epoch)
+        await db.execute("finish_run", finish.run, finish.status, finish.error, connection=connection)
+
+
+async def change_run(db: Database, change: ChangeInput) -> ChangeResult:
+    """Do a command: the change and its audit row in one transaction; the same request twice is one change."""
+    async with db.transaction() as connection:
+        run = await lock_epoch(db, connection, change.run, change.epoch)
+        if audit := await db.row("audit_of_request", change.request_key, connection=connection):
+            return ChangeResult(
+                accepted=audit["refused"] is None,
+                reason=audit["refused"] or "",
+                effective_step=audit["effective_step"],
+                before=audit["before"],
+                after=audit["after"],
+            )
+        result = await apply_change(db, connection, run, change)
+        rollout_id = change.value.get("rollout_id") if isinstance(change.value, dict) else None
+        await db.execute(
+            "insert_audit",
+            change.run,
+            rollout_id,
+            change.actor,
+            change.action,
+            result.before,
+            result.after,
+            result.effective_step,
+            None if result.accepted else result.reason,
+            change.request_key,
+            connection=connection,
+        )
+        return result

@@ -1,0 +1,107 @@
+-- name: candidates
+-- The rollouts of a step with the attempt that counts.
+select r.rollout_id, r.group_number, r.index_in_group, r.counted, r.status, r.failure_class, w.value as reward,
+       coalesce(w.grader, 'agent') as grader
+from rollouts r
+left join rewards w on w.attempt_id = r.counted
+where r.run = $1 and r.kind = 'train' and r.step = $2 and r.counted is not null
+order by r.group_number, r.index_in_group
+
+-- name: delivered_generations
+-- What the policy wrote in these attempts and the agent received, in order.
+select attempt_id, call_number, choice, prompt_token_ids, token_ids, logprobs, finish_reason, version_start, version_end
+from generations
+where day = any ($1::date[]) and attempt_id = any ($2::text[]) and delivered = 'yes'
+order by attempt_id, call_number, choice
+
+-- name: days_of_step
+select distinct day from rollouts where run = $1 and kind = 'train' and step = $2
+
+-- name: insert_step_rollouts
+insert into step_rollouts (run, step, rollout_id, attempt_id, group_number, reward, grader, advantage)
+select $1, $2, * from unnest($3::text[], $4::text[], $5::int[], $6::float8[], $7::text[], $8::float8[])
+
+-- name: insert_training_row
+insert into training_rows (run, step, row_number, rollout_id, attempt_id, calls, prompt_ids, response_ids, mask, advantage,
+                           weight, sampled_logprobs)
+values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
+
+-- name: training_rows_of
+select row_number, rollout_id, attempt_id, calls, prompt_ids, response_ids, mask, advantage, weight, sampled_logprobs
+from training_rows where run = $1 and step = $2 order by row_number
+
+-- name: set_trainer_logprobs
+update training_rows set trainer_logprobs = $4 where run = $1 and step = $2 and row_number = $3
+
+-- name: step_ledgered
+update steps set status = 'ledgered', batch_hash = $3, unchanged = $4, ledgered_at = now(),
+                 metrics = metrics || $5::jsonb
+where run = $1 and step = $2 and status in ('planned', 'sampled')
+
+-- name: step_recorded
+update steps
+set status = 'recorded', recorded_at = now(), metrics = metrics || $3::jsonb, seconds = seconds || $4::jsonb
+where run = $1 and step = $2 and status = 'ledgered'
+returning extract(epoch from sampled_at - planned_at)::float8 as sampling,
+          extract(epoch from recorded_at - planned_at)::float8 as total
+
+-- name: add_step_seconds
+update steps set seconds = seconds || $3::jsonb where run = $1 and step = $2
+
+-- name: get_step
+select * from steps where run = $1 and step = $2
+
+-- name: steps_after
+-- Recorded batches, oldest first: what a replay from an older checkpoint walks through.
+select step from steps where run = $1 and step > $2 and step < $3 and status = 'recorded' order by step
+
+-- name: get_version
+select * from policy_versions where run = $1 and version = $2
+
+-- name: newest_version
+select * from policy_versions where run = $1 order by version desc limit 1
+
+-- name: newest_checkpoint
+-- The newest full checkpoint up to a version; version 0 counts, it is the given model.
+select * from policy_versions
+where run = $1 and version <= $2 and (checkpoint_path is not null or version = 0)
+order by version desc limit 1
+
+-- name: insert_version
+insert into policy_versions (run, version, fence, weights_hash, export_path, checkpoint_path, checkpointed_at)
+values ($1, $2, $3, $4, $5, $6, case when $6::text is null then null else now() end)
+on conflict (run, version) do nothing
+
+-- name: old_versions
+-- Versions whose successor every engine of the run has acknowledged.
+select v.version, v.export_path, v.checkpoint_path from policy_versions v
+where v.run = $1 and v.version > 0 and v.version < $2
+
+-- name: forget_checkpoint
+update policy_versions set checkpoint_path = null where run = $1 and version = $2
+
+-- name: take_lease
+-- A new fence each time; a holder that is alive keeps others out until the lease ends.
+insert into leases as held (name, fence, holder, expires_at)
+values ($1, nextval('fences'), $2, now() + make_interval(secs => $3))
+on conflict (name) do update
+set fence = nextval('fences'), holder = excluded.holder, expires_at = excluded.expires_at
+where held.expires_at < now() or held.holder = excluded.holder
+returning fence
+
+-- name: renew_lease
+update leases set expires_at = now() + make_interval(secs => $4)
+where name = $1 and holder = $2 and fence = $3
+returning fence
+
+-- name: release_lease
+delete from leases where name = $1 and holder = $2 and fence = $3
+
+-- name: lock_lease
+-- Held while a version is recorded, so that a lease that was lost meanwhile records nothing.
+select fence, holder, expires_at > now() as alive from leases where name = $1 for update
+
+-- name: insert_metrics
+insert into metrics (run, step, name, value)
+select $1, $2, name, value from unnest($3::text[], $4::float8[]) as rows (name, value)
+on conflict (run, step, name) do update set value = excluded.value

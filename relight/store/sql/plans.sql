@@ -1,0 +1,115 @@
+-- name: lock_step
+select * from steps where run = $1 and step = $2 for update
+
+-- name: last_planned_step
+select step, plan from steps where run = $1 and step > 0 order by step desc limit 1
+
+-- name: insert_step
+insert into steps (run, step, status, plan, resources_id, batches) values ($1, $2, $3, $4, $5, $6)
+on conflict (run, step) do nothing
+
+-- name: insert_rollouts
+-- One row a place: arrays of group, index, position and batch, in parallel.
+insert into rollouts (rollout_id, run, step, kind, batch, group_number, index_in_group, fill_up, dataset_id, position,
+                      mode, resources_id, config, seed_base, min_version, max_version)
+select id, $2, $3, $4, batch, group_number, index_in_group, $5, $6, position, $7, $8, $9,
+       $10 || group_number || '/' || index_in_group, $11, $11
+from unnest($1::text[], $12::int[], $13::int[], $14::int[], $15::int[])
+    as places (id, group_number, index_in_group, position, batch)
+on conflict do nothing
+
+-- name: count_rollouts
+select count(*) from rollouts where run = $1 and kind = $2 and step = $3
+
+-- name: count_batches
+select coalesce(max(batch) + 1, 0) from rollouts where run = $1 and kind = $2 and step = $3
+
+-- name: close_lost
+-- Rollouts whose workflow ended without a word, and that are still open.
+update rollouts
+set status = 'failed', failure_class = 'infrastructure', failure = 'its workflow ended without a result', ended_at = now()
+where run = $1 and kind = $2 and step = $3 and batch = $4
+  and (group_number, index_in_group) in (select * from unnest($5::int[], $6::int[]))
+  and status not in ('succeeded', 'failed', 'cancelled')
+returning rollout_id
+
+-- name: close_attempts_of
+update attempts
+set status = 'failed', failure_class = $2, message = $3, ended_at = now()
+where rollout_id = any ($1::text[]) and ended_at is null
+
+-- name: open_places
+-- What is left to run in a batch, with the number of the next try: tries that the platform failed don't count.
+select group_number, index_in_group,
+       coalesce((select max(a.try_number) from attempts a
+                 where a.rollout_id = r.rollout_id and a.ended_at is not null
+                   and a.failure_class is distinct from 'infrastructure'), 0) + 1 as next_try
+from rollouts r
+where run = $1 and kind = $2 and step = $3 and batch = $4 and status not in ('succeeded', 'failed', 'cancelled')
+order by group_number, index_in_group
+
+-- name: short_groups
+-- Groups of a batch that lost members to the platform and may be filled up once more.
+select group_number, min(position) as position, min(dataset_id) as dataset_id, max(index_in_group) as last_index,
+       max(fill_up) as rounds, min(config::text)::jsonb as config, min(resources_id) as resources_id,
+       $5::int - count(*) filter (
+           where failure_class is null or failure_class not in ('infrastructure', 'engine_error', 'grader_error')
+       ) as lacking
+from rollouts
+where run = $1 and kind = $2 and step = $3 and batch = $4
+group by group_number
+having $5::int > count(*) filter (
+           where failure_class is null or failure_class not in ('infrastructure', 'engine_error', 'grader_error'))
+   and max(fill_up) < $6
+order by group_number
+
+-- name: close_batch
+-- Writes which attempt of each rollout counts: the one that succeeded, else the last.
+update rollouts r
+set counted = coalesce((
+    select attempt_id from attempts a where a.rollout_id = r.rollout_id
+    order by (a.status = 'succeeded') desc, a.sequence_id desc limit 1), 'none')
+where run = $1 and kind = $2 and step = $3 and batch = $4 and counted is null
+
+-- name: batch_counts
+select count(*) filter (where status = 'succeeded') as succeeded,
+       count(*) filter (where status <> 'succeeded') as failed,
+       coalesce(sum(greatest(attempts - 1, 0)), 0)::int as retried,
+       coalesce(sum(reward), 0)::float8 as reward_sum,
+       count(reward) as rewarded,
+       count(*) filter (where counted is null) as open,
+       count(*) as total
+from rollouts where run = $1 and kind = $2 and step = $3 and batch = $4
+
+-- name: batch_failures
+select failure_class, count(*) as number from rollouts
+where run = $1 and kind = $2 and step = $3 and batch = $4 and failure_class is not null
+group by failure_class
+
+-- name: step_sampled
+-- The step's rollouts are complete once every batch is closed.
+update steps set status = 'sampled', sampled_at = now()
+where run = $1 and step = $2 and status = 'planned'
+  and not exists (select from rollouts where run = $1 and kind = 'train' and step = $2 and counted is null)
+
+-- name: evaluation_counts
+select avg(reward)::float8 as reward, count(reward) as rewarded, count(*) filter (where status <> 'succeeded') as failed,
+       coalesce(extract(epoch from max(ended_at) - min(created_at)), 0)::float8 as seconds
+from rollouts where run = $1 and kind = 'eval' and step = $2
+
+-- name: insert_metric
+insert into metrics (run, step, name, value) values ($1, $2, $3, $4) on conflict do nothing
+
+-- name: cancel_rollout
+update rollouts set status = 'cancelled', failure_class = 'cancelled', failure = $2, ended_at = now()
+where rollout_id = $1 and status not in ('succeeded', 'failed', 'cancelled')
+returning rollout_id
+
+-- name: get_rollout_outcome
+select rollout_id, status, failure_class, failure, reward, counted, run, kind, step, batch, attempts
+from rollouts where rollout_id = $1
+
+-- name: requeue_rollout
+update rollouts set status = 'requeuing', failure_class = null, failure = null, reward = null, ended_at = null
+where rollout_id = $1 and status = 'failed' and counted is null
+returning rollout_id

@@ -1,0 +1,72 @@
+-- name: lock_run
+-- The run's row, held until the transaction ends.
+select * from runs where run = $1 for update
+
+-- name: get_run
+select * from runs where run = $1
+
+-- name: insert_run
+insert into runs (run, file, file_hash, driver, total_steps, train_dataset, eval_dataset, resources_id, phase)
+values ($1, $2, $3, $4, $5, $6, $7, $8, 'starting')
+
+-- name: take_over_run
+-- Somebody else drives from here on: an older epoch's writes are refused.
+update runs set epoch = epoch + 1, driver = $2, status = 'running', error = null, finished_at = null, phase = 'starting'
+where run = $1 returning epoch
+
+-- name: insert_dataset
+insert into datasets (dataset_id, source, row_count) values ($1, $2, $3) on conflict do nothing
+
+-- name: insert_tasks
+insert into tasks (dataset_id, position, task)
+select $1, ordinality - 1, task
+from unnest($2::jsonb[]) with ordinality as rows (task, ordinality)
+on conflict do nothing
+
+-- name: get_dataset
+select dataset_id, row_count from datasets where dataset_id = $1
+
+-- name: insert_resources
+insert into resources (resources_id, resources) values ($1, $2) on conflict do nothing
+
+-- name: get_resources
+select resources_id, resources from resources where resources_id = $1
+
+-- name: last_recorded_step
+-- 0 where no step is recorded yet; the evaluation of the given model is step 0 as well.
+select coalesce(max(step), 0) from steps where run = $1 and status = 'recorded'
+
+-- name: evaluations_of_run
+select step, value from metrics where run = $1 and name = 'eval/reward' order by step
+
+-- name: set_waiting
+update runs set waiting_for = $2, phase = case when $2::text is null then phase else 'waiting' end
+where run = $1 and waiting_for is distinct from $2
+
+-- name: set_phase
+update runs set phase = $2, waiting_for = null where run = $1 and (phase is distinct from $2 or waiting_for is not null)
+
+-- name: finish_run
+update runs
+set status = $2, error = $3, phase = 'finished', waiting_for = null, paused = false, finished_at = now()
+where run = $1 and status = 'running'
+
+-- name: set_paused
+update runs set paused = $2, pause_reason = $3 where run = $1
+
+-- name: set_stop
+update runs set stop_after_step = $2 where run = $1
+
+-- name: set_hyperparameters
+update runs set hyperparameters = $2 where run = $1
+
+-- name: set_run_resources
+update runs set resources_id = $2 where run = $1
+
+-- name: audit_of_request
+select * from audit where request_key = $1
+
+-- name: insert_audit
+insert into audit (run, rollout_id, actor, action, before, after, effective_step, refused, request_key)
+values ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+on conflict (request_key) do nothing
