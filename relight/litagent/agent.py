@@ -102,12 +102,19 @@ class FunctionalLitAgent(LitAgent[T]):
 
     def invoke(self, invocation: Invocation) -> Any:
         """Hand the function what its parameters name."""
-        rest = {name: getattr(invocation, name) for name in self._wanted if name != "task"}
+        rest = {
+            name: getattr(invocation, name)
+            for name, optional in self._wanted.items()
+            if not (optional and invocation.lacks(name))
+        }
         return self.function(invocation.task, **rest)
 
 
-def wanted_parameters(function: Callable[..., Any]) -> list[str]:
-    """The names among `PARAMETERS` that a function asks for. ValueError says what is wrong with its signature."""
+def wanted_parameters(function: Callable[..., Any]) -> dict[str, bool]:
+    """Which of `PARAMETERS` a function asks for beside the task, and whether it can do without.
+
+    ValueError says what is wrong with its signature.
+    """
     what = getattr(function, "__qualname__", repr(function))
     parameters = [
         p for p in inspect.signature(function).parameters.values() if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)
@@ -121,4 +128,4 @@ def wanted_parameters(function: Callable[..., Any]) -> list[str]:
         raise ValueError(
             f"{what} asks for {', '.join(map(repr, unknown))}; an agent may ask for {', '.join(PARAMETERS)}"
         )
-    return [p.name for p in parameters if p.name in PARAMETERS]
+    return {p.name: p.default is not p.empty for p in parameters[1:] if p.name in PARAMETERS}

@@ -74,6 +74,14 @@ class Invocation:
         """Ids, mode, configuration and metadata of the rollout and of this attempt."""
         return AttemptedRollout.model_validate({**self._rollout, "input": self.task})
 
+    def lacks(self, name: str) -> bool:
+        """Whether there is no such thing to hand over."""
+        if name == "llm":
+            return self._llm is None and not any(isinstance(value, LLM) for value in self.resources.values())
+        if name == "prompt_template":
+            return not any(isinstance(value, PromptTemplate) for value in self.resources.values())
+        return False
+
     @property
     def mode(self) -> str | None:
         """`train`, `val` or `test`."""

@@ -1,0 +1,156 @@
+"""Gathers what the process of a call sends, and says in the end what came of the call.
+
+What it gathers was written by the agent's process, so nothing in it is taken on trust.
+"""
+
+from __future__ import annotations
+
+import math
+import signal
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal, cast
+
+from pydantic import ValidationError
+
+from relight.emitter.attributes import clean_text
+from relight.emitter.reading import get_reward_values
+from relight.runner.calls import AgentCall, AgentError, AgentOutcome
+from relight.runner.output import OutputTail
+from relight.types.rollout import FailureClass
+from relight.types.wire import SpanRecord
+
+OnSpan = Callable[[SpanRecord], None]
+
+MAX_SPANS: Final = 100_000
+MAX_SPAN_BYTES: Final = 128 * 1024 * 1024
+_MEMORY_SIGNALS: Final = (signal.SIGKILL, signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExitReport:
+    """How a process ended."""
+
+    code: int | None = None
+    signal: int | None = None
+    oom_killed: bool = False
+    peak_rss_bytes: int = 0
+    cpu_seconds: float = 0.0
+    leftovers: int = 0
+    lost: str | None = None
+    """Why the platform lost it; None for a process that ended by itself or was killed on purpose."""
+
+
+class Collector:
+    """One call under way."""
+
+    def __init__(self, call: AgentCall, on_span: OnSpan | None) -> None:
+        self.call = call
+        self.ended: Literal["returned", "raised"] | None = None
+        self.violation: str | None = None
+        self.tail = OutputTail()
+        self._on_span = on_span
+        self._callback_error: Exception | None = None
+        self._spans: list[SpanRecord] = []
+        self._span_count = self._span_bytes = self._dropped = 0
+        self._rewards: dict[str, float] = {}
+        self._last: Mapping[str, Any] = {}
+        self._killed: tuple[FailureClass, str] | None = None
+        self._started = time.monotonic()
+
+    def kill(self, reason: FailureClass, detail: str) -> None:
+        """It is about to be killed; that counts unless its result is there already."""
+        if self.ended is None and self._killed is None:
+            self._killed = (reason, detail)
+
+    @property
+    def killed(self) -> bool:
+        return self._killed is not None
+
+    def take(self, message: Mapping[str, Any], size_bytes: int) -> None:
+        """One message of its process."""
+        match message.get("op"):
+            case "span":
+                self._take_span(message.get("span"), size_bytes)
+            case "output":
+                self.tail.write(str(message.get("text")).encode("utf-8", "replace"))
+            case "result" | "error" if self.ended is None:
+                self.ended = "returned" if message["op"] == "result" else "raised"
+                self._last = message
+                self._rewards = _rewards(message.get("rewards")) or self._rewards
+            case _:
+                self._dropped += 1
+
+    def _take_span(self, raw: Any, size_bytes: int) -> None:
+        try:
+            span = SpanRecord.model_validate(raw)
+        except ValidationError:
+            self._dropped += 1
+            return
+        self._rewards = get_reward_values(span) or self._rewards
+        self._span_count += 1
+        self._span_bytes += size_bytes
+        if self._span_count > MAX_SPANS or self._span_bytes > MAX_SPAN_BYTES:
+            self._dropped += 1
+        elif self._on_span is None:
+            self._spans.append(span)
+        else:
+            self._hand_on(span)
+
+    def _hand_on(self, span: SpanRecord) -> None:
+        try:
+            cast("OnSpan", self._on_span)(span)
+        except Exception as error:  # the caller's; raised to it when the call has ended
+            self._callback_error = error
+
+    def outcome(self, report: ExitReport, tail: OutputTail | None = None) -> AgentOutcome:
+        """The end of it. Raises what `on_span` raised."""
+        if self._callback_error is not None:
+            raise self._callback_error
+        tail = tail or self.tail
+        return AgentOutcome(
+            **self._ending(report),
+            rewards=self._rewards,
+            spans=tuple(self._spans),
+            spans_dropped=self._dropped,
+            exit_code=report.code,
+            signal=report.signal,
+            output=tail.text(),
+            output_bytes=tail.total_bytes,
+            duration_seconds=time.monotonic() - self._started,
+            cpu_seconds=report.cpu_seconds,
+            peak_rss_bytes=report.peak_rss_bytes,
+            leftovers_killed=report.leftovers,
+        )
+
+    def _ending(self, report: ExitReport) -> dict[str, Any]:
+        if self._killed is not None:
+            return {"kind": "killed", "reason": self._killed[0], "detail": self._killed[1]}
+        if self.ended == "returned":
+            invalid = self._last.get("invalid")
+            return {"kind": "returned", "value": self._last.get("value"), "invalid": invalid and str(invalid)}
+        if self.ended == "raised":
+            error = _error(self._last.get("error"))
+            return {"kind": "raised", "error": error, "out_of_memory": self._last.get("out_of_memory") is True}
+        if report.lost is not None:
+            return {"kind": "died", "reason": FailureClass.INFRASTRUCTURE, "detail": report.lost}
+        return {"kind": "died", "detail": self.violation or "", "out_of_memory": self._ran_out_of_memory(report)}
+
+    def _ran_out_of_memory(self, report: ExitReport) -> bool:
+        limit = self.call.memory_limit_bytes
+        at_limit = limit is not None and report.peak_rss_bytes >= 0.8 * limit
+        return report.oom_killed or (at_limit and report.signal in _MEMORY_SIGNALS)
+
+
+def _rewards(raw: Any) -> dict[str, float]:
+    if not isinstance(raw, dict):
+        return {}
+    named = cast("dict[str, Any]", raw)
+    sound = all(isinstance(value, int | float) and math.isfinite(value) for value in named.values())
+    return {name: float(value) for name, value in named.items()} if sound else {}
+
+
+def _error(raw: Any) -> AgentError:
+    fields = cast("dict[str, Any]", raw) if isinstance(raw, dict) else {}
+    return AgentError(*(clean_text(str(fields.get(name, ""))) for name in ("type", "message", "traceback")))

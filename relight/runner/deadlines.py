@@ -1,0 +1,77 @@
+"""When an attempt is overdue. Pure arithmetic: the caller brings the clock.
+
+Two deadlines: `timeout_seconds` since the start, and `unresponsive_seconds` since the last sign of life (a span or a
+generation). Time that the platform spent (waiting for an engine, for the store) counts for neither: the caller says
+how much of it there was so far, as one growing total, which it asks for again before it acts on a deadline.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from relight.types.rollout import FailureClass, RolloutConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlines:
+    """One attempt's deadlines; every event makes a new one. Times are seconds of any one clock."""
+
+    started: float
+    timeout_seconds: float | None = None
+    unresponsive_seconds: float | None = None
+    last_progress: float | None = None
+    """None: no sign of life so far."""
+    excluded_seconds: float = 0.0
+    """Platform time since the start."""
+    excluded_before_progress: float = 0.0
+    """The part of it before the last sign of life."""
+
+    @classmethod
+    def of(cls, config: RolloutConfig, started: float) -> Deadlines:
+        """Those of a rollout's configuration."""
+        return cls(started, config.timeout_seconds, config.unresponsive_seconds)
+
+    def progressed(self, at: float) -> Deadlines:
+        """A span or a generation was seen."""
+        if at < self._since:
+            return self
+        return replace(self, last_progress=at, excluded_before_progress=self.excluded_seconds)
+
+    def excluding(self, total_seconds: float) -> Deadlines:
+        """The platform has spent so much since the start, waits that are under way included. It never shrinks."""
+        return replace(self, excluded_seconds=max(self.excluded_seconds, total_seconds))
+
+    @property
+    def _since(self) -> float:
+        return self.started if self.last_progress is None else self.last_progress
+
+    @property
+    def timeout_at(self) -> float | None:
+        """When it will have run too long, if the platform spends no more."""
+        return None if self.timeout_seconds is None else self.started + self.timeout_seconds + self.excluded_seconds
+
+    @property
+    def unresponsive_at(self) -> float | None:
+        """When it will have been silent too long, if the platform spends no more."""
+        if self.unresponsive_seconds is None:
+            return None
+        return self._since + self.unresponsive_seconds + self.excluded_seconds - self.excluded_before_progress
+
+    @property
+    def next_at(self) -> float | None:
+        """When to look again; None: never."""
+        return min((at for at in (self.timeout_at, self.unresponsive_at) if at is not None), default=None)
+
+    def due(self, now: float) -> FailureClass | None:
+        """What has passed by now; of both, the earlier."""
+        at = self.next_at
+        if at is None or now < at:
+            return None
+        return FailureClass.TIMEOUT if at == self.timeout_at else FailureClass.UNRESPONSIVE
+
+    def describe(self, due: FailureClass) -> str:
+        """One line for people."""
+        excluded = f", {self.excluded_seconds:.1f} s of platform time not counted" if self.excluded_seconds else ""
+        if due is FailureClass.TIMEOUT:
+            return f"ran longer than timeout_seconds={self.timeout_seconds:g}{excluded}"
+        return f"no span and no generation for unresponsive_seconds={self.unresponsive_seconds:g}{excluded}"

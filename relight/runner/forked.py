@@ -1,0 +1,111 @@
+"""A process that the template forked, as the runner sees it: its channel, its output, its end."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final, cast
+
+import orjson
+
+from relight.runner import frames
+from relight.runner.collector import ExitReport
+from relight.runner.output import OutputPipe
+
+OnMessage = Callable[[dict[str, Any], int], None]
+"""Takes a message and its size in bytes."""
+_DATAGRAMS_A_TURN: Final = 16
+
+
+class ForkedProcess:
+    """Made before the fork, so that its ends of the pipes can be handed over."""
+
+    def __init__(self, number: int, on_message: OnMessage, kill: Callable[[int], None]) -> None:
+        self.number = number
+        self.pid: int | None = None
+        self.output = OutputPipe()
+        self._on_message = on_message
+        self._kill = kill
+        self._loop = asyncio.get_running_loop()
+        self.forked: asyncio.Future[None] = self._loop.create_future()
+        self.exited: asyncio.Future[ExitReport] = self._loop.create_future()
+        self.violation: str | None = None
+        self._assembler = frames.Assembler()
+        self._sending = asyncio.Lock()
+        self._channel, self._handed_over = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._channel.setblocking(False)
+        self._loop.add_reader(self._channel, self._read_some)
+
+    @property
+    def descriptors(self) -> list[int]:
+        """What to send along with the request to fork."""
+        return [self._handed_over.fileno(), self.output.writer]
+
+    def handed_over(self) -> None:
+        """The template has its copies, or never will."""
+        self._handed_over.close()
+        self.output.handed_over()
+
+    async def send(self, payload: bytes) -> None:
+        """Send a message. One to a process that has ended is lost, as its end says by itself."""
+        async with self._sending:
+            with suppress(ConnectionError):
+                for datagram in frames.split(payload):
+                    await self._loop.sock_sendall(self._channel, datagram)
+
+    def has_forked(self, pid: int) -> None:
+        self.pid = pid
+        if not self.forked.done():
+            self.forked.set_result(None)
+
+    def has_exited(self, report: ExitReport) -> None:
+        """Nobody writes to it any more: take what is left and close."""
+        if self.exited.done():
+            return
+        for _ in range(64):
+            if not self._read_some():
+                break
+        self._loop.remove_reader(self._channel)
+        self._channel.close()
+        self.handed_over()
+        self.output.close()
+        if not self.forked.done():
+            self.forked.set_result(None)
+        self.exited.set_result(report)
+
+    def _read_some(self) -> bool:
+        """At most a few datagrams, so that one talkative process leaves time for the others. False: no more now."""
+        for _ in range(_DATAGRAMS_A_TURN):
+            try:
+                datagram = self._channel.recv(frames.MAX_DATAGRAM_BYTES + 1)
+            except (BlockingIOError, ConnectionError):
+                return False
+            if not datagram:
+                self._loop.remove_reader(self._channel)
+                return False
+            self._take(datagram)
+        return True
+
+    def _take(self, datagram: bytes) -> None:
+        if self.violation is not None:
+            return
+        try:
+            payload = self._assembler.feed(datagram)
+            if payload is None:
+                return
+            message = orjson.loads(payload)
+        except (frames.FrameError, orjson.JSONDecodeError) as error:
+            message, payload = None, b""
+            self.violation = f"the agent's process wrote what is no message to its result channel: {error}"
+        if isinstance(message, dict):
+            self._on_message(cast("dict[str, Any]", message), len(payload))
+        elif self.violation is None:
+            self.violation = "the agent's process wrote what is no message to its result channel"
+        if self.violation is not None:
+            self.kill()
+
+    def kill(self) -> None:
+        """Ask for its end, and that of its process group; `exited` says when it has come."""
+        self._kill(self.number)

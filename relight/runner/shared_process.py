@@ -1,0 +1,168 @@
+"""The life of a forked process that runs many attempts at once: async agents as tasks, others in threads.
+
+Each call has a context of its own, by which its spans and what it prints through `sys.stdout` and `sys.stderr` find
+their way; what C libraries and threads of the agent's own print belongs to nobody and is kept with the process.
+A task can be cancelled; a thread, or a task that blocks the loop or swallows its cancellation, can only be killed
+together with the process, which is the runner's decision.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import io
+import os
+import resource
+import socket
+import sys
+import threading
+from collections.abc import Awaitable, Mapping
+from typing import Any, Final, NoReturn, TextIO
+
+import orjson
+
+from relight.emitter.attributes import clean_text
+from relight.emitter.recorder import Scope, set_context_scope
+from relight.litagent.loading import LoadedAgent
+from relight.runner import child, frames
+
+_FLUSH_CHARACTERS: Final = 8 * 1024
+_CHUNK_CHARACTERS: Final = 256 * 1024
+
+
+class CallOutput:
+    """What one call prints, sent line by line."""
+
+    def __init__(self, reporter: child.Reporter) -> None:
+        self._reporter = reporter
+        self._held = ""
+
+    def write(self, text: str) -> None:
+        self._held += text
+        if "\n" in text or len(self._held) >= _FLUSH_CHARACTERS:
+            self.flush()
+
+    def flush(self) -> None:
+        text, self._held = self._held, ""
+        for start in range(0, len(text), _CHUNK_CHARACTERS):
+            self._reporter.tell("output", text=clean_text(text[start : start + _CHUNK_CHARACTERS]))
+
+
+_output: contextvars.ContextVar[CallOutput | None] = contextvars.ContextVar("relight_output", default=None)
+
+
+class CallStream(io.TextIOBase):
+    """Stands in for `sys.stdout`: text goes to the call in whose context it is written."""
+
+    def __init__(self, process_wide: TextIO) -> None:
+        self._process_wide = process_wide
+
+    def write(self, text: str, /) -> int:
+        output = _output.get()
+        if output is None:
+            return self._process_wide.write(text)
+        output.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        output = _output.get()
+        if output is None:
+            self._process_wide.flush()
+        else:
+            output.flush()
+
+    def writable(self) -> bool:
+        return True
+
+
+class SharedProcess:
+    """Runs calls as the runner sends them."""
+
+    def __init__(self, agents: Mapping[str, LoadedAgent], channel: socket.socket) -> None:
+        self._agents = agents
+        self._channel = channel
+        self._assembler = frames.Assembler(frames.MAX_REQUEST_BYTES)
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._runner_gone = asyncio.Event()
+
+    async def serve(self) -> None:
+        """Until the runner is gone."""
+        asyncio.get_running_loop().add_reader(self._channel, self._read)
+        await self._runner_gone.wait()
+
+    def _read(self) -> None:
+        datagram = self._channel.recv(frames.MAX_DATAGRAM_BYTES, socket.MSG_DONTWAIT)
+        if not datagram:
+            self._runner_gone.set()
+            return
+        message = self._assembler.feed(datagram)
+        if message is None:
+            return
+        request = orjson.loads(message)
+        if request["op"] == "cancel":
+            self._cancel(request["call"])
+        else:
+            self._begin(request)
+
+    def _cancel(self, call: int) -> None:
+        task = self._tasks.get(call)
+        if task is not None:
+            task.cancel()
+
+    def _begin(self, request: Mapping[str, Any]) -> None:
+        reporter = child.Reporter(self._channel, request["call"])
+        output = CallOutput(reporter)
+        context = contextvars.copy_context()
+        context.run(set_context_scope, Scope(request["trace_id"], reporter.span))
+        context.run(_output.set, output)
+        if self._agents[request["agent"]].agent.is_async():
+            call = self._run(request, reporter, output)
+            task = asyncio.get_running_loop().create_task(call, context=context)
+            self._tasks[request["call"]] = task
+            task.add_done_callback(lambda _: self._tasks.pop(request["call"]))
+        else:
+            arguments = (self._run_in_thread, request, reporter, output)
+            threading.Thread(target=context.run, args=arguments, daemon=True).start()
+
+    async def _run(self, request: Mapping[str, Any], reporter: child.Reporter, output: CallOutput) -> None:
+        try:
+            value = child.start(self._agents, request)
+            if inspect.isawaitable(value):
+                value = await value
+        except BaseException as error:  # SystemExit must fail this call, and not end the loop
+            output.flush()
+            child.report_error(reporter, error)
+        else:
+            output.flush()
+            child.report_result(reporter, value)
+
+    def _run_in_thread(self, request: Mapping[str, Any], reporter: child.Reporter, output: CallOutput) -> None:
+        try:
+            value = child.start(self._agents, request)
+            if inspect.isawaitable(value):
+                value = asyncio.run(_wait(value))
+        except BaseException as error:  # as above
+            output.flush()
+            child.report_error(reporter, error)
+        else:
+            output.flush()
+            child.report_result(reporter, value)
+
+
+async def _wait(value: Awaitable[Any]) -> Any:
+    return await value
+
+
+def run(agents: Mapping[str, LoadedAgent], channel: socket.socket) -> NoReturn:
+    """Everything, from a fresh fork to its end."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    child.reseed()
+    sys.stdout = CallStream(sys.stdout)
+    sys.stderr = CallStream(sys.stderr)
+
+    async def serve() -> None:
+        await SharedProcess(agents, channel).serve()
+
+    asyncio.new_event_loop().run_until_complete(serve())
+    os._exit(0)
