@@ -1,0 +1,5 @@
+"""`python -m relight.cli`."""
+
+from relight.cli import main
+
+main()

@@ -1,0 +1,129 @@
+"""The table of commands. A module is imported when its command runs, so `relight --help` is quick and needs no torch.
+
+To add a command: one line in COMMANDS. The target is a function (sync or async), whose docstring is the help, or a
+`typer.Typer` with subcommands. Its module may have EPILOG: examples for the end of the help (a line `\\b` first keeps
+the line breaks), or a dict of them by function name.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import Any
+
+import typer
+import typer.core
+import typer.main
+
+from relight.cli import common, output
+
+STACK = "Stack"
+RUNS = "Runs"
+SERVICES = "Services, a process each (`relight up` starts them all)"
+
+
+@dataclass(frozen=True)
+class Command:
+    """Where a command lives, and its line in `relight --help`."""
+
+    target: str
+    help: str
+    panel: str
+
+
+COMMANDS: dict[str, Command] = {
+    "up": Command("relight.cli.up:up", "Boot the embedded stack and keep it up.", STACK),
+    "down": Command("relight.cli.up:down", "Stop the embedded stack of this folder.", STACK),
+    "config": Command("relight.cli.config:config", "Show every setting and where it came from.", STACK),
+    "schema": Command("relight.cli.schema:schema", "Print the JSON Schema of a run file.", RUNS),
+    "train": Command("relight.cli.train:train", "Start a run, or go on with it, and watch it.", RUNS),
+    "status": Command("relight.cli.status:status", "Show the stack, its workers and its runs.", RUNS),
+    "runs": Command("relight.cli.runs:runs", "List runs.", RUNS),
+    "rollouts": Command("relight.cli.rollouts:rollouts", "List a run's rollouts and why they failed.", RUNS),
+    "logs": Command("relight.cli.logs:logs", "Print logs of the stack, or of an attempt.", RUNS),
+    "demo": Command("relight.cli.demo:demo", "Train the calculator agent from start to end.", RUNS),
+    "runner": Command("relight.cli.services:runner", "Serve agents: run their attempts.", SERVICES),
+    "store": Command("relight.cli.services:store", "Serve the store over HTTP.", SERVICES),
+    "gateway": Command("relight.cli.services:gateway", "Serve model calls to agents and record them.", SERVICES),
+    "orchestrator": Command("relight.cli.services:orchestrator", "Host the workflows.", SERVICES),
+    "gpu-worker": Command("relight.cli.services:gpu_worker", "Hold the engines and the trainer.", SERVICES),
+}
+EPILOG = """\b
+Examples:
+  relight up --agent my_agents:calculator
+  relight train run.json
+  relight status --watch my-run"""
+
+
+def load(name: str) -> Any:
+    """Import a command."""
+    module_name, _, attribute = COMMANDS[name].target.partition(":")
+    module = importlib.import_module(module_name)
+    target = getattr(module, attribute)
+    if isinstance(target, typer.Typer):
+        for info in target.registered_commands:
+            info.callback = common.registered(info.callback) if info.callback else None
+        return typer.main.get_command(target)
+    epilog = getattr(module, "EPILOG", None)
+    text = epilog.get(attribute) if isinstance(epilog, dict) else epilog
+    return _click_command(name, common.registered(target), epilog=text)
+
+
+def _click_command(name: str, function: Any, **attributes: Any) -> Any:
+    app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+    app.command(name, **attributes)(function)
+    return typer.main.get_command(app)
+
+
+def _line_in_help(name: str) -> Any:
+    def not_loaded() -> None:
+        """Stands for the command until it is called."""
+
+    entry = COMMANDS[name]
+    return _click_command(name, not_loaded, help=entry.help)
+
+
+class Table(typer.core.TyperGroup):
+    """A group that imports a command only to run it."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        return _line_in_help(cmd_name) if cmd_name in COMMANDS else None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and args[0] in COMMANDS:
+            return args[0], load(args[0]), args[1:]
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        for panel in (STACK, RUNS, SERVICES):
+            with formatter.section(panel):
+                formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items() if entry.panel == panel])
+
+
+def _shared() -> None:
+    """The options before the command's name."""
+
+
+def build() -> typer.Typer:
+    """The `relight` application."""
+    app = typer.Typer(
+        name="relight",
+        cls=Table,
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,  # rich takes 0.2 s to import, and a terminal shows plain help as well
+    )
+    app.callback(help="Reinforcement learning for AI agents that no crash can undo.", epilog=EPILOG)(
+        common.with_options(_shared)
+    )
+    return app
+
+
+def run() -> None:
+    """Parse the command line and run its command."""
+    output.current = output.Invocation()
+    build()(prog_name="relight")

@@ -1,0 +1,56 @@
+"""Run a coroutine as a process: event loop, signals, exit code.
+
+A first SIGTERM or SIGINT cancels it, so that it can drain; a second one ends the process at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    """uvloop where it is installed."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop
+    return uvloop.new_event_loop
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Run a command; Ctrl-C cancels it and becomes KeyboardInterrupt."""
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        return runner.run(main)
+
+
+def run_service(main: Coroutine[Any, Any, None]) -> None:
+    """Run a service until it ends or is told to; told to is a success."""
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(_until_told(main))
+
+
+async def _until_told(main: Coroutine[Any, Any, None]) -> None:
+    task = asyncio.ensure_future(main)
+    told = False
+
+    def stop(number: int) -> None:
+        nonlocal told
+        if told:
+            os._exit(128 + number)
+        told = True
+        task.cancel()
+
+    for number in STOP_SIGNALS:
+        asyncio.get_running_loop().add_signal_handler(number, stop, number)
+    try:
+        await task
+    except asyncio.CancelledError:
+        if not told:
+            raise

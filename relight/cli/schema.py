@@ -1,0 +1,20 @@
+"""`relight schema`: what a run file may hold."""
+
+from __future__ import annotations
+
+import json
+
+EPILOG = """\b
+Examples:
+  relight schema > run.schema.json
+  relight schema | jq '.properties | keys'"""
+
+
+def schema() -> None:
+    """Print the JSON Schema of a run file.
+
+    Editors that are given it complete and check run files while you write.
+    """
+    from relight.types.run_file import RunFile  # pydantic's models are built on import; --help needs none
+
+    print(json.dumps(RunFile.model_json_schema(), indent=2))

@@ -1,0 +1,150 @@
+"""`relight store | gateway | orchestrator | gpu-worker | runner`: one service each, as a process of its own.
+
+Thin: the service's module is imported first (that may take long), then what it needs is waited for, then it serves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from relight import logs
+from relight.cli import output, process
+from relight.errors import RelightError
+
+if TYPE_CHECKING:
+    from relight.settings import Settings
+
+Wait = Annotated[
+    float, typer.Option("--wait", help="Seconds to wait for what it needs before it gives up.", metavar="SECONDS")
+]
+EPILOG = {
+    "store": """\b
+Examples:
+  RELIGHT_POSTGRES_URL=postgresql://relight@db/relight?sslmode=verify-full relight store
+  relight store --store-url http://0.0.0.0:4747""",
+    "gateway": """\b
+Examples:
+  relight gateway --gateway-url http://10.0.0.7:4748 --store-url http://10.0.0.5:4747""",
+    "orchestrator": """\b
+Examples:
+  TEMPORAL_ADDRESS=temporal:7233 relight orchestrator
+  TEMPORAL_PROFILE=cloud relight orchestrator""",
+    "gpu_worker": """\b
+Examples:
+  RELIGHT_GPU_HOST=gpu-1 relight gpu-worker""",
+    "runner": """\b
+Examples:
+  relight runner my_agents:calculator
+  relight runner my_agents:calculator my_agents:search --concurrency 64
+  relight runner my_agents:calculator --isolation shared --env OPENAI_ORGANIZATION""",
+}
+
+
+def store(wait: Wait = 0.0) -> None:
+    """Serve the store over HTTP: what runners, gateways and the command line ask. Any number may share a Postgres."""
+    _serve("relight.store_api.server", ("postgres",), wait, listens="store_url")
+
+
+def gateway(wait: Wait = 0.0) -> None:
+    """Serve model calls to agents, record every one of them, and wait where an engine is away."""
+    _serve("relight.llm_proxy.server", ("store",), wait, listens="gateway_url")
+
+
+def orchestrator(wait: Wait = 0.0) -> None:
+    """Host the workflows and the activities that plan and record. Several processes scale it."""
+    _serve("relight.worker.orchestrator", ("postgres", "temporal"), wait)
+
+
+def gpu_worker(wait: Wait = 0.0) -> None:
+    """Hold the engines (vLLM) and the trainer process (verl) of this host."""
+    _serve("relight.gpu_worker.service", ("postgres", "temporal"), wait)
+
+
+def runner(
+    references: Annotated[list[str], typer.Argument(metavar="REF...", help="Agents as package.module:name.")],
+    concurrency: Annotated[int | None, typer.Option(min=1, help="Attempts at a time.", show_default=False)] = None,
+    isolation: Annotated[str, typer.Option(help="process: one for each attempt; shared: one for many.")] = "process",
+    env: Annotated[list[str] | None, typer.Option(help="Environment variable that attempts may see.")] = None,
+    python: Annotated[str | None, typer.Option(help="Python that runs the agents.", show_default=False)] = None,
+    wait: Wait = 0.0,
+) -> None:
+    """Serve the agents that are named, and no others: run their attempts, watch over them, report them."""
+    options: dict[str, Any] = {"isolation": isolation, "environment": tuple(env or ()), "python": python}
+    if concurrency is not None:
+        options["concurrency"] = concurrency
+    _serve("relight.runner.worker", ("temporal", "store"), wait, arguments=(references,), **options)
+
+
+def _serve(
+    module: str,
+    needs: tuple[str, ...],
+    wait_seconds: float,
+    *,
+    listens: str | None = None,
+    arguments: tuple[Any, ...] = (),
+    **options: Any,
+) -> None:
+    from relight.settings import resolve
+
+    resolved = resolve(output.current.flags)
+    settings = resolved.settings
+    logs.configure(settings.log_level)
+    if listens:
+        from relight.worker.ports import require_free
+
+        require_free(getattr(settings, listens), listens.removesuffix("_url"), resolved.sources[listens])
+    service = importlib.import_module(module)
+
+    async def main() -> None:
+        await wait_for(settings, needs, wait_seconds)
+        await service.serve(settings, *arguments, **options)
+
+    process.run_service(main())
+
+
+async def wait_for(settings: Settings, needs: tuple[str, ...], seconds: float) -> None:
+    """Return when everything answers.
+
+    Raises:
+        RelightError: the last refusal, once the time is over.
+    """
+    deadline = asyncio.get_running_loop().time() + seconds
+    for check in [CHECKS[need] for need in needs]:
+        while True:
+            try:
+                await check(settings)
+                break
+            except RelightError:
+                if asyncio.get_running_loop().time() >= deadline:
+                    raise
+            await asyncio.sleep(0.2)
+
+
+async def _postgres(settings: Settings) -> None:
+    from relight.connections import connect_database
+
+    await (await connect_database(settings, max_size=1)).close()
+
+
+async def _temporal(settings: Settings) -> None:
+    from relight.connections import connect_temporal
+
+    await connect_temporal(settings, timeout_seconds=2.0)
+
+
+async def _store(settings: Settings) -> None:
+    from relight.worker.health import require_http
+
+    await require_http(f"{settings.store_url}/healthz", "the store service", "RELIGHT_STORE_URL")
+
+
+CHECKS: dict[str, Callable[[Settings], Awaitable[None]]] = {
+    "postgres": _postgres,
+    "temporal": _temporal,
+    "store": _store,
+}

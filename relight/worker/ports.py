@@ -1,0 +1,117 @@
+"""TCP ports of this machine: which are free, who holds the others, and whether something answers there."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Collection
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from relight.errors import StackError
+
+LOOPBACK = "127.0.0.1"
+
+
+def is_free(port: int, host: str = LOOPBACK) -> bool:
+    """Whether a server could listen there now."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # servers set it too: TIME_WAIT is no obstacle
+        try:
+            probe.bind((host, port))
+            probe.listen(1)
+        except OSError:
+            return False
+    return True
+
+
+def any_free(host: str = LOOPBACK) -> int:
+    """A port that the kernel picks."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
+
+
+def choose(wanted: Collection[int], taken: Collection[int] = ()) -> int:
+    """The first of the wanted ports that is free, or any other free one; never one that is in `taken`."""
+    for port in wanted:
+        if port not in taken and is_free(port):
+            return port
+    while (port := any_free()) in taken:
+        pass
+    return port
+
+
+def address(url: str) -> tuple[str, int]:
+    """Host and port of a URL."""
+    parts = urlsplit(url)
+    return parts.hostname or LOOPBACK, parts.port or (443 if parts.scheme == "https" else 80)
+
+
+def require_free(url: str, what: str, source: str) -> None:
+    """Check that a service can listen at its URL.
+
+    Raises:
+        StackError: the port is in use, by whom as far as it can be seen, and the mend.
+    """
+    host, port = address(url)
+    if is_free(port, host):
+        return
+    raise StackError(
+        f"port {port} on {host} for the {what} (from {source}) is in use{_held_by(port)}; "
+        "stop that process or give another address"
+    )
+
+
+def _held_by(port: int) -> str:
+    pid = holder(port)
+    return f" by {process_name(pid)} (pid {pid})" if pid else ""
+
+
+def holder(port: int) -> int | None:
+    """The process that listens on a port, if it is one that we may look into."""
+    inodes = _listening_inodes(port)
+    for entry in Path("/proc").iterdir() if inodes else ():
+        if entry.name.isdigit() and inodes & _socket_inodes(entry):
+            return int(entry.name)
+    return None
+
+
+def process_name(pid: int) -> str:
+    """Short name of a process."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return "a process"
+
+
+def _listening_inodes(port: int) -> set[str]:
+    found: set[str] = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            lines = Path(table).read_text().splitlines()[1:]
+        except OSError:
+            continue
+        for fields in map(str.split, lines):
+            if fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port:
+                found.add(f"socket:[{fields[9]}]")
+    return found
+
+
+def _socket_inodes(process: Path) -> set[str]:
+    try:
+        return {os.readlink(entry) for entry in (process / "fd").iterdir()}
+    except OSError:  # it ended, or it is not ours
+        return set()
+
+
+async def answers(host: str, port: int) -> bool:
+    """Whether something accepts connections there."""
+    try:
+        async with asyncio.timeout(2):
+            _, writer = await asyncio.open_connection(host, port)
+    except (OSError, TimeoutError):
+        return False
+    writer.close()
+    return True
