@@ -1,0 +1,120 @@
+"""`relight logs`: what the processes of the embedded stack wrote, or what an agent printed."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from relight.cli import output
+from relight.errors import ConfigError, NotFoundError
+
+EPILOG = """\b
+Examples:
+  relight logs
+  relight logs gpu-worker -f
+  relight logs calculator-1-s0003-g01-i5"""
+POLL_SECONDS = 0.3
+CHUNK_BYTES = 1 << 16
+
+
+async def logs(
+    name: Annotated[
+        str | None, typer.Argument(help="A process of the stack, or a rollout.", show_default=False)
+    ] = None,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on as it grows.")] = False,
+    lines: Annotated[int, typer.Option("-n", "--lines", min=0, help="Begin with the last so many lines.")] = 100,
+) -> None:
+    """Print the log of a process of the embedded stack, or the output of a rollout's attempts. No name: list them."""
+    folder = output.settings().home / "logs"
+    known = log_files(folder)
+    if name is None:
+        _list(known)
+    elif name in known:
+        await _print(known[name], lines, follow)
+    else:
+        await _print_attempts(name, sorted(known))
+
+
+def log_files(folder: Path) -> dict[str, Path]:
+    """The logs of the embedded stack by name."""
+    return {file.stem: file for file in sorted(folder.glob("*.log"))}
+
+
+def last_lines(path: Path, number: int) -> tuple[bytes, int]:
+    """The last lines of a file, and where it ends; reads no more of it than needed."""
+    with path.open("rb") as file:
+        end = position = file.seek(0, 2)
+        tail = b""
+        while position > 0 and tail.count(b"\n") <= number:
+            start = max(0, position - CHUNK_BYTES)
+            file.seek(start)
+            tail = file.read(position - start) + tail
+            position = start
+    kept = tail.splitlines(keepends=True)[-number:] if number else []
+    return b"".join(kept), end
+
+
+async def grown(path: Path, position: int) -> AsyncGenerator[bytes]:
+    """What is appended from `position` on; begins anew where the file was cut."""
+    while True:
+        with suppress(FileNotFoundError), path.open("rb") as file:
+            if path.stat().st_size < position:
+                position = 0
+            file.seek(position)
+            while chunk := file.read(CHUNK_BYTES):
+                position += len(chunk)
+                yield chunk
+        await asyncio.sleep(POLL_SECONDS)
+
+
+def _list(known: dict[str, Path]) -> None:
+    if output.wants_json():
+        for name, path in known.items():
+            output.emit({"name": name, "path": str(path), "size_bytes": path.stat().st_size})
+        return
+    if not known:
+        output.say("no logs; the embedded stack writes them under its home (`relight config` shows where)")
+    for name, path in known.items():
+        output.say(f"{name:<14} {path.stat().st_size:>10} bytes  {path}")
+
+
+async def _print(path: Path, number: int, follow: bool) -> None:
+    tail, position = last_lines(path, number)
+    _write(tail)
+    if follow:
+        with suppress(asyncio.CancelledError):  # Ctrl-C is how one leaves
+            async for chunk in grown(path, position):
+                _write(chunk)
+
+
+def _write(content: bytes) -> None:
+    if output.wants_json():
+        for line in content.decode(errors="replace").splitlines():
+            output.emit({"line": line})
+        return
+    sys.stdout.buffer.write(content)
+    sys.stdout.buffer.flush()
+
+
+async def _print_attempts(rollout_id: str, known: list[str]) -> None:
+    from relight.cli.reader import StoreReader
+
+    try:
+        async with StoreReader.from_settings(output.settings()) as reader:
+            rollout = await reader.rollout(rollout_id)
+    except NotFoundError as error:
+        raise ConfigError(
+            f"{rollout_id!r} is neither a process of the stack ({', '.join(known) or 'none has a log'}) nor a rollout"
+        ) from error
+    for attempt in rollout.tries:
+        if output.wants_json():
+            output.emit(attempt.model_dump(mode="json", include={"attempt_id", "sequence_id", "status", "output"}))
+        else:
+            output.say(f"--- attempt {attempt.sequence_id}: {attempt.failure_class or attempt.status}")
+            output.say(attempt.output.rstrip() or "(it printed nothing)")

@@ -1,0 +1,54 @@
+"""The reward curve of a run as an SVG: training reward by step, held-out reward by policy version."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from relight.errors import RelightError
+from relight.types.views import RunView
+
+SMOOTHING_STEPS = 5
+
+
+def plot_run(view: RunView, path: Path) -> Path:
+    """Draw the curve; the file appears whole or not at all.
+
+    Raises:
+        RelightError: matplotlib is not installed.
+    """
+    held_out = {one.version: one.reward for one in view.evaluations if one.reward is not None}
+    return plot_rewards(view.run, view.rewards, held_out, path)
+
+
+def plot_rewards(title: str, rewards: Mapping[int, float], held_out: Mapping[int, float], path: Path) -> Path:
+    """Draw training and held-out reward over the steps."""
+    try:
+        from matplotlib.figure import Figure  # not pyplot: no display, no global state
+    except ImportError as error:
+        raise RelightError("the plot needs matplotlib: install `relight[embedded]`") from error
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.add_subplot()
+    if rewards:
+        steps, values = zip(*sorted(rewards.items()), strict=True)
+        axes.plot(steps, values, color="#9bb7d4", linewidth=1, label="training reward of a step")
+        axes.plot(steps, smoothed(values), color="#1f5fa8", linewidth=2, label=f"its mean over {SMOOTHING_STEPS} steps")
+    if held_out:
+        versions, values = zip(*sorted(held_out.items()), strict=True)
+        axes.plot(versions, values, "o-", color="#d1495b", label="held-out reward of a version")
+    axes.set(title=title, xlabel="step", ylabel="reward")
+    axes.grid(alpha=0.3)
+    if rewards or held_out:
+        axes.legend(loc="lower right")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    figure.savefig(temporary, format="svg", metadata={"Date": None})
+    temporary.replace(path)
+    return path
+
+
+def smoothed(values: tuple[float, ...]) -> list[float]:
+    """Running mean over the last steps."""
+    windows = [values[max(0, end - SMOOTHING_STEPS) : end] for end in range(1, len(values) + 1)]
+    return [sum(window) / len(window) for window in windows]

@@ -1,0 +1,40 @@
+"""Tables and times for people."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from datetime import datetime
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table on stdout; where that is no terminal, lines are never cut."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(*columns, box=None, header_style="bold", pad_edge=False)
+    for row in rows:
+        table.add_row(*(Text(cell, overflow="fold") for cell in row))
+    Console(highlight=False, width=None if sys.stdout.isatty() else 1000).print(table)
+
+
+def when(moment: datetime | None) -> str:
+    """A point in time, in the reader's own zone."""
+    return moment.astimezone().strftime("%Y-%m-%d %H:%M:%S") if moment else "-"
+
+
+def duration(start: datetime, end: datetime | None) -> str:
+    """How long something took, or that it goes on."""
+    return f"{(end - start).total_seconds():.1f} s" if end else "under way"
+
+
+def shorten(text: str, width: int) -> str:
+    """One line of at most `width` characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= width else line[: width - 1] + "…"
+
+
+def indent(text: str, by: str = "    ") -> str:
+    """A block of text, set in."""
+    return "\n".join(f"{by}{line}" for line in text.rstrip().splitlines())

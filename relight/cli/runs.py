@@ -1,0 +1,60 @@
+"""`relight runs`: what was trained and what is training."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from relight.cli import output
+
+if TYPE_CHECKING:
+    from relight.types.views import RunSummary
+
+EPILOG = """\b
+Examples:
+  relight runs
+  relight runs --json | jq -r 'select(.status == "failed") | .run'"""
+COLUMNS = ("run", "status", "step", "reward", "held-out", "agent", "algorithm", "started", "")
+
+
+async def runs(limit: Annotated[int, typer.Option(min=1, max=1000, help="Show the newest so many.")] = 50) -> None:
+    """List runs, newest first."""
+    from relight.cli.reader import StoreReader
+
+    async with StoreReader.from_settings(output.settings()) as reader:
+        found = await reader.runs(limit)
+    if output.wants_json():
+        for run in found:
+            output.emit(run.model_dump(mode="json"))
+        return
+    show_runs(found)
+
+
+def show_runs(found: list[RunSummary]) -> None:
+    """A table for people."""
+    from relight.cli.render import print_table
+
+    if not found:
+        output.say("no runs yet; start one with `relight train FILE`")
+        return
+    print_table(COLUMNS, [run_row(run) for run in found])
+
+
+def run_row(run: RunSummary) -> list[str]:
+    """A line of the table."""
+    from relight.cli.progress import number_text
+    from relight.cli.render import when
+
+    status = f"{run.status}: {run.phase}" if run.status == "running" and run.phase else run.status
+    return [
+        run.run,
+        "paused" if run.paused else status,
+        f"{run.step}/{run.total_steps}",
+        number_text(run.reward),
+        number_text(run.held_out),
+        run.agent,
+        run.algorithm,
+        when(run.created_at),
+        run.error or (f"waiting for {run.waiting_for}" if run.waiting_for else ""),
+    ]

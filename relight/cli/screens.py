@@ -1,0 +1,95 @@
+"""Where progress is shown: a live terminal, plain lines, or JSON lines."""
+
+from __future__ import annotations
+
+import sys
+import time
+from abc import ABC, abstractmethod
+from typing import Self
+
+from relight.cli import output
+from relight.cli.progress import Event
+
+QUIET_SECONDS = 30.0
+"""Plain output repeats what happens now after so long without a line."""
+STYLES = {"evaluation": "bold cyan", "waiting": "yellow", "note": "dim", "end": "bold"}
+
+
+class Screen(ABC):
+    """Takes lines that stay and one line that changes."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+    @abstractmethod
+    def event(self, event: Event) -> None:
+        """Show a line that stays."""
+
+    @abstractmethod
+    def status(self, text: str) -> None:
+        """Show what happens now."""
+
+
+class PlainScreen(Screen):
+    """Lines for logs and pipes."""
+
+    def __init__(self) -> None:
+        self._last = time.monotonic()
+
+    def event(self, event: Event) -> None:
+        self._last = time.monotonic()
+        output.say(event.text)
+
+    def status(self, text: str) -> None:
+        if time.monotonic() - self._last >= QUIET_SECONDS:
+            self._last = time.monotonic()
+            output.say(text)
+
+
+class JsonScreen(PlainScreen):
+    """An object a line on stdout."""
+
+    def event(self, event: Event) -> None:
+        output.emit({"event": event.kind, **(event.data or {"text": event.text})})
+
+    def status(self, text: str) -> None:
+        return
+
+
+class LiveScreen(Screen):
+    """A terminal: lines scroll up, the last one changes in place."""
+
+    def __init__(self) -> None:
+        # rich takes 0.2 s to import, and pipes need none of it
+        from rich.console import Console
+        from rich.live import Live
+        from rich.spinner import Spinner
+        from rich.text import Text
+
+        self._text = Text
+        self._console = Console(highlight=False)
+        self._spinner = Spinner("dots", Text("starting"))
+        self._live = Live(self._spinner, console=self._console, refresh_per_second=8, transient=True)
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def event(self, event: Event) -> None:
+        self._console.print(self._text(event.text, style=STYLES.get(event.kind, "")), soft_wrap=True)
+
+    def status(self, text: str) -> None:
+        self._spinner.update(text=self._text(text, overflow="ellipsis", no_wrap=True))
+
+
+def make_screen() -> Screen:
+    """The screen that suits stdout and the flags."""
+    if output.wants_json():
+        return JsonScreen()
+    return LiveScreen() if sys.stdout.isatty() else PlainScreen()

@@ -1,0 +1,136 @@
+"""Progress says what happened once, in order, and what happens now."""
+
+from __future__ import annotations
+
+import itertools
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from relight.cli.progress import (
+    OLD_STEPS,
+    Look,
+    Narrator,
+    Outcome,
+    held_out_summary,
+    status_line,
+    step_event,
+    summary_lines,
+)
+from relight.types.views import Counts, OpenEvaluation
+
+from .seeing import a_run, a_step, an_evaluation
+
+
+def texts(narrator: Narrator, look: Look) -> list[str]:
+    return [event.text for event in narrator.events(look)]
+
+
+def test_a_step_line_has_rollouts_failures_reward_and_seconds_by_phase() -> None:
+    assert step_event(a_step(7), 60).text == (
+        "step  7/60  128 rollouts, 2 failed (agent_error 2), 1 retried  reward 0.500"
+        "  3.4 s (plan 0.1, rollouts 2.0, update 0.8, publish 0.2, other 0.3)"
+    )
+
+
+def test_a_step_whose_groups_were_all_dropped_says_so() -> None:
+    assert "(weights unchanged)" in step_event(a_step(7, unchanged=True), 60).text
+
+
+def test_a_step_without_figures_still_makes_a_line() -> None:
+    assert step_event(a_step(1, rollouts=Counts(), reward=None, seconds={}), None).text == (
+        "step 1  0 rollouts, 0 failed, 0 retried  reward -"
+    )
+
+
+def test_an_evaluation_stands_behind_the_step_that_made_its_version() -> None:
+    view = a_run(evaluations=[an_evaluation(0), an_evaluation(1, 0.6)])
+    assert [text.split()[0:2] for text in texts(Narrator(), Look(view, [a_step(1), a_step(2)]))] == [
+        ["held-out", "reward"],
+        ["step", "1/60"],
+        ["held-out", "reward"],
+        ["step", "2/60"],
+    ]
+
+
+def test_nothing_is_said_twice() -> None:
+    narrator = Narrator()
+    view = a_run(evaluations=[an_evaluation(0)], waiting_for="a runner that serves 'calculator'")
+    assert len(texts(narrator, Look(view, [a_step(1)]))) == 3
+    assert texts(narrator, Look(view)) == []
+
+
+def test_an_evaluation_in_which_all_failed_is_told_too() -> None:
+    view = a_run(evaluations=[an_evaluation(0, None, failed=240)])
+    assert texts(Narrator(), Look(view)) == ["held-out reward of version 0: - (0 samples, 240 failed, 3.0 s)"]
+
+
+def test_an_evaluation_without_a_result_is_not_told_yet() -> None:
+    assert texts(Narrator(), Look(a_run(evaluations=[an_evaluation(0, None)]))) == []
+
+
+def test_what_stands_in_the_way_is_said_when_it_changes() -> None:
+    narrator = Narrator()
+    assert texts(narrator, Look(a_run(waiting_for="a GPU worker, held by calc-0"))) == [
+        "waiting for a GPU worker, held by calc-0"
+    ]
+    assert texts(narrator, Look(note="the store service is away; waiting for it")) == [
+        "the store service is away; waiting for it"
+    ]
+    assert texts(narrator, Look(a_run())) == []
+    assert texts(narrator, Look(a_run(paused=True, pause_reason="lunch"))) == [
+        "paused: lunch; `relight resume calc-1` goes on"
+    ]
+
+
+def test_one_who_attaches_late_sees_the_newest_steps_and_all_evaluations() -> None:
+    view = a_run(step=40, evaluations=[an_evaluation(0), an_evaluation(20, 0.7)])
+    lines = texts(Narrator(), Look(view, [a_step(number) for number in range(1, 41)]))
+    assert lines[0] == "(30 earlier steps)"
+    assert sum(line.startswith("step") for line in lines) == OLD_STEPS
+    assert sum(line.startswith("held-out") for line in lines) == 2
+
+
+def test_the_end_comes_last_with_its_reason() -> None:
+    look = Look(a_run(status="failed"), [a_step(1)], Outcome("failed", "model policy: no weights"))
+    assert texts(Narrator(), look)[-1] == "the run is failed: model policy: no weights"
+
+
+def test_the_status_line_says_what_is_under_way() -> None:
+    counts = Counts(planned=128, queued=8, running=32, succeeded=87, failed=1, failures={"timeout": 1}, retried=2)
+    step = a_step(13, status="planned", rollouts=counts)
+    assert status_line(Look(a_run(open_step=step))) == (
+        "step 13/60  sampling: 88/128 rollouts done, 32 running, 1 failed (timeout 1), 2 retried"
+    )
+    assert status_line(Look(a_run(open_step=step, phase="updating"))) == "step 13/60  updating"
+    evaluation = OpenEvaluation(version=10, rollouts=counts)
+    assert status_line(Look(a_run(phase="evaluating", open_evaluation=evaluation))).startswith(
+        "evaluating version 10: 88/128 rollouts done"
+    )
+    assert status_line(Look(a_run(waiting_for="a runner"))) == "step 0/60  waiting for a runner"
+    assert status_line(Look()) == "starting"
+
+
+def test_the_held_out_summary_goes_from_the_given_model_to_the_newest() -> None:
+    evaluations = [an_evaluation(20, 0.931), an_evaluation(0, 0.5249), an_evaluation(10, 0.99)]
+    assert held_out_summary(evaluations) == "held-out reward: 0.52 -> 0.93"
+    assert held_out_summary(evaluations[:1]) is None
+    assert held_out_summary([an_evaluation(0), an_evaluation(5, None, failed=240)]) is None
+
+
+def test_a_run_at_a_glance_names_its_error() -> None:
+    lines = summary_lines(a_run(status="failed", error="no weights", published=3, checkpointed=2))
+    assert "error     no weights" in lines
+    assert "versions  newest published: 3; newest checkpoint: version 2" in lines
+
+
+@given(cuts=st.lists(st.integers(0, 30), max_size=6), evaluated=st.sets(st.integers(0, 30)))
+def test_every_step_and_evaluation_is_told_once_however_the_looks_fall(cuts: list[int], evaluated: set[int]) -> None:
+    narrator = Narrator()
+    told = narrator.events(Look(a_run()))
+    bounds = [0, *sorted(cuts), 30]
+    for first, last in itertools.pairwise(bounds):
+        view = a_run(evaluations=[an_evaluation(version) for version in sorted(evaluated) if version <= last])
+        told += narrator.events(Look(view, [a_step(number) for number in range(first + 1, last + 1)]))
+    assert [event.data["step"] for event in told if event.kind == "step"] == list(range(1, 31))
+    assert sorted(event.data["version"] for event in told if event.kind == "evaluation") == sorted(evaluated)
