@@ -1,0 +1,1 @@
+"""The gateway: agents' model calls on their way to an engine, captured token by token."""

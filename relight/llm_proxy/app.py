@@ -1,0 +1,150 @@
+"""The gateway as an ASGI app: its routes, and what lives as long as it does."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import os
+import re
+import socket
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from time import monotonic
+from typing import cast
+
+import orjson
+
+from relight.errors import RelightError
+from relight.llm_proxy.attempts import Attempts
+from relight.llm_proxy.calls import Calls
+from relight.llm_proxy.engines import Engines
+from relight.llm_proxy.exchange import Exchange, Left, Receive, Scope, Send
+from relight.llm_proxy.refusal import Refusal, internal, no_such_model, no_such_route
+from relight.llm_proxy.requests import Route
+from relight.store.envelopes import WorkerReport
+from relight.store.interface import AttemptStore
+
+log = logging.getLogger(__name__)
+
+PATH = re.compile(r"/rollout/([^/]+)/attempt/([^/]+)/(v1/chat/completions|v1/completions|v1/models(?:/.+)?|status)")
+BEAT_SECONDS = 10.0
+DRAIN_SECONDS = 10.0
+"""How long the gateway waits for the store to take what is still to be recorded when it ends."""
+
+
+class Gateway:
+    """The ASGI app."""
+
+    def __init__(self, attempts: Attempts, calls: Calls, admin_token: str | None) -> None:
+        self._attempts = attempts
+        self._calls = calls
+        self._admin_token = admin_token
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            raise RuntimeError(f"the gateway serves HTTP only, not {scope['type']}")
+        exchange = Exchange(scope, receive, send)
+        try:
+            if exchange.path == "/healthz":
+                await exchange.answer(b'{"status":"ok"}')
+            else:
+                await self._route(exchange)
+        except Refusal as refusal:
+            await exchange.refuse(refusal)
+        except Left:
+            return
+
+    async def _route(self, exchange: Exchange) -> None:
+        match = PATH.fullmatch(exchange.path)
+        if match is None:
+            raise no_such_route(exchange.method, exchange.path)
+        rollout_id, attempt_id, what = match.groups()
+        if exchange.method == "POST" and what.endswith("completions"):
+            content = await exchange.read()
+            await self._watched(exchange, rollout_id, attempt_id, cast("Route", what.removeprefix("v1/")), content)
+        elif exchange.method == "GET" and what.startswith("v1/models"):
+            await self._models(exchange, rollout_id, attempt_id, what.removeprefix("v1/models").lstrip("/"))
+        elif exchange.method == "GET" and what == "status":
+            await self._status(exchange, rollout_id, attempt_id)
+        else:
+            raise no_such_route(exchange.method, exchange.path)
+
+    async def _watched(
+        self, exchange: Exchange, rollout_id: str, attempt_id: str, route: Route, content: bytes
+    ) -> None:
+        """Serve a call; it is cancelled when its agent leaves."""
+        async with asyncio.TaskGroup() as group:
+            call = group.create_task(self._call(exchange, rollout_id, attempt_id, route, content))
+            watcher = group.create_task(cancel_when_gone(exchange, call))
+            call.add_done_callback(lambda _: watcher.cancel())
+
+    async def _call(self, exchange: Exchange, rollout_id: str, attempt_id: str, route: Route, content: bytes) -> None:
+        try:
+            attempt = await self._attempts.find(rollout_id, attempt_id, exchange.token, fresh=exchange.declared_retry)
+            await self._calls.serve(exchange, route, attempt, content)
+        except Refusal as refusal:
+            await exchange.refuse(refusal)
+        except Exception:
+            # Whatever went wrong: the agent gets an error of the documented shape, and the log its traceback.
+            log.exception("call failed rollout=%s attempt=%s", rollout_id, attempt_id)
+            await exchange.refuse(internal())
+
+    async def _models(self, exchange: Exchange, rollout_id: str, attempt_id: str, asked: str) -> None:
+        served = (await self._attempts.find(rollout_id, attempt_id, exchange.token)).context.model
+        if asked not in ("", served):
+            raise no_such_model(asked, served)
+        card = {"id": served, "object": "model", "created": 0, "owned_by": "relight"}
+        await exchange.answer(orjson.dumps(card if asked else {"object": "list", "data": [card]}))
+
+    async def _status(self, exchange: Exchange, rollout_id: str, attempt_id: str) -> None:
+        token = exchange.token
+        if self._admin_token is None or not hmac.compare_digest(token.encode(), self._admin_token.encode()):
+            await self._attempts.find(rollout_id, attempt_id, token)
+        attempt = self._attempts.get(rollout_id, attempt_id)
+        clock = self._attempts.clock(rollout_id, attempt_id)
+        status = {
+            "waiting": clock is not None and clock.waiting,
+            "waited_seconds": clock.seconds if clock else 0.0,
+            "calls": attempt.calls if attempt else 0,
+            "last_activity_seconds_ago": monotonic() - attempt.last_activity if attempt else None,
+            "platform_failure": attempt is not None and bool(attempt.failed),
+        }
+        await exchange.answer(orjson.dumps(status))
+
+
+async def cancel_when_gone(exchange: Exchange, call: asyncio.Task[None]) -> None:
+    """Cancel a call whose agent has closed the connection."""
+    await exchange.wait_until_gone()
+    if exchange.gone:
+        call.cancel()
+
+
+@asynccontextmanager
+async def open_gateway(store: AttemptStore, admin_token: str | None = None) -> AsyncGenerator[Gateway]:
+    """The app, with what runs beside it. At the end, what is still to be recorded is recorded."""
+    attempts, engines = Attempts(store), Engines(store)
+    async with asyncio.TaskGroup() as tasks:
+        calls = Calls(store, attempts, engines, tasks)
+        beside = [tasks.create_task(batcher.run()) for batcher in calls.batchers]
+        beside.append(tasks.create_task(beat(store, attempts)))
+        try:
+            yield Gateway(attempts, calls, admin_token)
+        finally:
+            await calls.drain(DRAIN_SECONDS)
+            for task in beside:
+                task.cancel()
+            await engines.close()
+
+
+async def beat(store: AttemptStore, attempts: Attempts) -> None:
+    """Tell the store every now and then that this gateway is there, and forget attempts that are long over."""
+    host = socket.gethostname()
+    report = WorkerReport(worker_id=f"gateway-{host}-{os.getpid()}", kind="gateway", host=host, pid=os.getpid())
+    while True:
+        try:
+            await store.register_worker(report)
+        except RelightError as error:
+            log.warning("heartbeat failed reason=%r", str(error))
+        attempts.sweep()
+        await asyncio.sleep(BEAT_SECONDS)

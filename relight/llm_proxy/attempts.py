@@ -1,0 +1,195 @@
+"""What the gateway knows of the attempts whose calls it serves.
+
+A cache: all of it can be lost. The store's answer to `resolve` brings back the call numbers and the answers that may
+not have arrived.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any
+from weakref import WeakValueDictionary
+
+from relight.errors import ConflictError, NotFoundError, OverloadedError, StoreError, UnauthorizedError
+from relight.llm_proxy.refusal import Refusal, bad_key, superseded, unavailable
+from relight.llm_proxy.waits import WaitClock
+from relight.store.interface import AttemptStore
+from relight.types.wire import CallContext, ResolveRequest
+
+Key = tuple[str, str]
+
+FIRST_WAIT_SECONDS = 300.0
+"""How long a call waits for the store before the run's own `engine_wait_seconds` is known."""
+IDLE_SECONDS = 3600.0
+
+
+@dataclass(slots=True, eq=False)
+class Leftover:
+    """A committed answer that may not have arrived (semantics 8)."""
+
+    call_number: int
+    request_hash: str
+    shown: dict[str, Any]
+    certain: bool
+    """True where it surely did not arrive, false where nobody knows."""
+    committing: asyncio.Future[Refusal | None] | None = None
+    """Set while its commit is under way."""
+
+
+@dataclass(slots=True, eq=False)
+class Attempt:
+    """One attempt, as the gateway sees it."""
+
+    context: CallContext
+    token_hash: str
+    clock: WaitClock
+    next_call: int = 1
+    calls: int = 0
+    last_activity: float = field(default_factory=monotonic)
+    failed: set[str] = field(default_factory=set[str])
+    """Hashes of requests that the platform failed and that have not succeeded since."""
+    _free: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
+    _own: set[int] = field(default_factory=set[int])
+    _leftovers: list[Leftover] = field(default_factory=list[Leftover])
+
+    @property
+    def key(self) -> Key:
+        return self.context.rollout_id, self.context.attempt_id
+
+    def touch(self) -> None:
+        """Something happened."""
+        self.last_activity = monotonic()
+
+    def merge(self, context: CallContext) -> None:
+        """Take what the store knows, and this process does not."""
+        self.context = context
+        self.next_call = max(self.next_call, context.next_call_number)
+        known = self._own | {leftover.call_number for leftover in self._leftovers}
+        self._leftovers += [
+            Leftover(call.call_number, call.request_hash, call.response, certain=call.delivered == "no")
+            for call in context.undelivered
+            if call.call_number not in known
+        ]
+
+    def take_number(self, request_hash: str) -> int:
+        """The call's number; one that the same request had before and did not use is used first."""
+        free = self._free.get(request_hash)
+        if free:
+            return free.pop(0)
+        number, self.next_call = self.next_call, self.next_call + 1
+        self._own.add(number)
+        return number
+
+    def give_back(self, request_hash: str, number: int) -> None:
+        """Nothing was committed under this number: the same request may have it again, and with it the same seed."""
+        self._free.setdefault(request_hash, []).append(number)
+
+    def renumber(self, at_least: int | None) -> int:
+        """Another gateway took the number: take the next one that is free."""
+        number = max(self.next_call, at_least or 0)
+        self.next_call = number + 1
+        self._own.add(number)
+        return number
+
+    def leave(self, leftover: Leftover) -> None:
+        """Keep an answer for the next identical call."""
+        self._leftovers.append(leftover)
+
+    def forget(self, leftover: Leftover) -> None:
+        """It was not committed after all."""
+        if leftover in self._leftovers:
+            self._leftovers.remove(leftover)
+
+    def take_leftover(self, request_hash: str, declared_retry: bool) -> Leftover | None:
+        """An answer that this request was owed, if there is one."""
+        for leftover in self._leftovers:
+            if leftover.request_hash == request_hash and (leftover.certain or declared_retry):
+                self._leftovers.remove(leftover)
+                return leftover
+        return None
+
+
+class Attempts:
+    """All attempts, by rollout and attempt id."""
+
+    def __init__(self, store: AttemptStore) -> None:
+        self._store = store
+        self._known: dict[Key, Attempt] = {}
+        self._pending: dict[Key, WaitClock] = {}
+        self._locks: WeakValueDictionary[tuple[str, str, str], asyncio.Lock] = WeakValueDictionary()
+
+    def get(self, rollout_id: str, attempt_id: str) -> Attempt | None:
+        """What is known, without asking."""
+        return self._known.get((rollout_id, attempt_id))
+
+    def clock(self, rollout_id: str, attempt_id: str) -> WaitClock | None:
+        """The clock of an attempt, also while it is still being resolved."""
+        known = self._known.get((rollout_id, attempt_id))
+        return known.clock if known else self._pending.get((rollout_id, attempt_id))
+
+    def drop(self, attempt: Attempt) -> None:
+        """Forget an attempt: its token is dead."""
+        if self._known.get(attempt.key) is attempt:
+            del self._known[attempt.key]
+
+    def sweep(self) -> None:
+        """Forget attempts that have been silent for long."""
+        oldest = monotonic() - IDLE_SECONDS
+        for attempt in [known for known in self._known.values() if known.last_activity < oldest]:
+            self.drop(attempt)
+
+    async def find(self, rollout_id: str, attempt_id: str, token: str, fresh: bool = False) -> Attempt:
+        """The attempt behind a token. `fresh` asks the store again: another gateway may have served it.
+
+        Raises:
+            Refusal: the token is wrong or dead, or the store stays away.
+        """
+        digest = hashlib.sha256(token.encode()).hexdigest()
+        known = self._known.get((rollout_id, attempt_id))
+        if known and not hmac.compare_digest(known.token_hash, digest):
+            raise bad_key()
+        if known and not fresh:
+            return known
+        lock = self._locks.setdefault((rollout_id, attempt_id, digest), asyncio.Lock())
+        async with lock:
+            found = self._known.get((rollout_id, attempt_id))
+            if found is not None and found is not known:
+                return found  # somebody else asked meanwhile
+            return await self._resolve(
+                ResolveRequest(rollout_id=rollout_id, attempt_id=attempt_id, token=token), digest
+            )
+
+    async def _resolve(self, request: ResolveRequest, digest: str) -> Attempt:
+        key = request.rollout_id, request.attempt_id
+        known = self._known.get(key)
+        clock = known.clock if known else self._pending.setdefault(key, WaitClock())
+        try:
+            context = await self._ask(request, clock)
+        finally:
+            self._pending.pop(key, None)
+        attempt = self._known.get(key) or Attempt(context, digest, clock, next_call=context.next_call_number)
+        attempt.merge(context)
+        self._known[key] = attempt
+        return attempt
+
+    async def _ask(self, request: ResolveRequest, clock: WaitClock) -> CallContext:
+        with clock.call() as wait:
+            wait.begin(monotonic())
+            pause = 0.05
+            while True:
+                try:
+                    return await self._store.resolve(request)
+                except (UnauthorizedError, NotFoundError):
+                    raise bad_key() from None
+                except ConflictError as error:
+                    self._known.pop((request.rollout_id, request.attempt_id), None)
+                    raise superseded(error.message) from None
+                except (StoreError, OverloadedError) as error:
+                    if wait.seconds > FIRST_WAIT_SECONDS:
+                        raise unavailable(f"the store is away: {error}") from None
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, 1.0)

@@ -1,0 +1,117 @@
+"""Calls to the store, many at a time: while one request is under way the next one's items gather.
+
+While the store is away a batch waits and is repeated with the same content. Nothing is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, TypeVar
+
+from relight.errors import OverloadedError, RelightError, StoreError
+
+T = TypeVar("T")
+R = TypeVar("R")
+Send = Callable[[list[T]], Awaitable[Sequence[R] | None]]
+
+log = logging.getLogger(__name__)
+
+LONGEST_PAUSE_SECONDS = 1.0
+
+
+class Batcher(Generic[T, R]):
+    """Sends what is submitted in batches, one request at a time, in order."""
+
+    def __init__(self, name: str, send: Send[T, R], linger_seconds: float = 0.0, limit: int = 256) -> None:
+        self._name = name
+        self._send = send
+        self._linger_seconds = linger_seconds
+        self._limit = limit
+        self._queue: list[tuple[T, asyncio.Future[R | None]]] = []
+        self._sending: list[tuple[T, asyncio.Future[R | None]]] = []
+        self._filled = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def submit(self, item: T, urgent: bool = False) -> asyncio.Future[R | None]:
+        """Queue an item. The future holds what the store says of it; it need not be awaited."""
+        future: asyncio.Future[R | None] = asyncio.get_running_loop().create_future()
+        future.add_done_callback(self._reported)
+        self._queue.append((item, future))
+        self._idle.clear()
+        self._filled.set()
+        if urgent:
+            self._hurry.set()
+        return future
+
+    def _reported(self, future: asyncio.Future[R | None]) -> None:
+        if not future.cancelled() and (error := future.exception()):
+            log.error("%s refused error=%r", self._name, str(error))
+
+    async def run(self) -> None:
+        """Send until cancelled."""
+        while True:
+            await self._filled.wait()
+            await self._gather()
+            batch, self._queue = self._queue[: self._limit], self._queue[self._limit :]
+            if not self._queue:
+                self._filled.clear()
+                self._hurry.clear()
+            self._sending = batch
+            await self._deliver(batch)
+            if not self._queue:
+                self._idle.set()
+
+    async def _gather(self) -> None:
+        if self._linger_seconds and not self._hurry.is_set():
+            try:
+                async with asyncio.timeout(self._linger_seconds):
+                    await self._hurry.wait()
+            except TimeoutError:
+                return
+
+    async def drain(self) -> None:
+        """Wait until everything that was submitted is sent."""
+        self._hurry.set()
+        await self._idle.wait()
+
+    def close(self) -> None:
+        """Give up what is still queued."""
+        for _, future in self._queue + self._sending:
+            settle(future, error=StoreError("the gateway ended before the store answered"))
+
+    async def _deliver(self, batch: list[tuple[T, asyncio.Future[R | None]]]) -> None:
+        try:
+            results = await self._insist([item for item, _ in batch])
+        except RelightError as error:
+            if len(batch) == 1:
+                settle(batch[0][1], error=error)
+                return
+            for entry in batch:  # one bad item must not fail its neighbours
+                await self._deliver([entry])
+            return
+        for number, (_, future) in enumerate(batch):
+            settle(future, results[number] if results is not None else None)
+
+    async def _insist(self, items: list[T]) -> Sequence[R] | None:
+        pause = 0.05
+        while True:
+            try:
+                return await self._send(items)
+            except (StoreError, OverloadedError) as error:
+                log.warning("%s waits for the store items=%d reason=%r", self._name, len(items), str(error))
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
+
+
+def settle(future: asyncio.Future[R | None], result: R | None = None, error: Exception | None = None) -> None:
+    """Fulfil a future that may have been given up."""
+    if future.done():
+        return
+    if error is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(result)

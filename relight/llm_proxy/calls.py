@@ -1,0 +1,382 @@
+"""A model call from the agent's request to the committed, delivered answer.
+
+Not streamed: forward, capture, commit, answer, mark. Streamed: chunks go through as they come, and what ends a choice
+is held until the commit. While engine or store are away the call waits and is repeated with its seed and number.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any, TypeVar, cast
+
+import orjson
+
+from relight.errors import RelightError
+from relight.llm_proxy.attempts import Attempt, Attempts, Leftover
+from relight.llm_proxy.batches import Batcher
+from relight.llm_proxy.capture import Capture, read_answer
+from relight.llm_proxy.engines import Engine, EngineAway, Engines
+from relight.llm_proxy.exchange import Exchange
+from relight.llm_proxy.refusal import PassedOn, Refusal, internal, superseded, unavailable
+from relight.llm_proxy.requests import Prepared, Route, parse_body, prepare, seed_for
+from relight.llm_proxy.streams import DONE, Assembly, as_event, finishes, replay, split_events
+from relight.llm_proxy.waits import Wait
+from relight.store.interface import AttemptStore
+from relight.types.wire import CallFailure, CommitResult, DeliveryMark, GenerationRecord
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+MARK_SECONDS = 0.02
+"""Marks gather this long before they are sent."""
+NOTICED_SECONDS = 0.25
+"""A shorter wait is no reason for an agent to leave."""
+FAILURE_SECONDS = 5.0
+"""How long the agent waits for its failure to be on record."""
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """One model call."""
+
+    attempt: Attempt
+    prepared: Prepared
+    number: int
+    seed: int
+    engine: Engine | None = None
+    began: float = field(default_factory=monotonic)
+    """When it was last forwarded."""
+
+    @property
+    def content(self) -> bytes:
+        """The request as it goes to the engine."""
+        engine = cast("Engine", self.engine)
+        return orjson.dumps({**self.prepared.body, "model": engine.info.model, "seed": self.seed})
+
+    def record(self, capture: Capture, complete: bool = True) -> GenerationRecord:
+        """What the store keeps. Not validated: the token lists come from a JSON parser, and are long."""
+        engine = cast("Engine", self.engine)
+        return GenerationRecord.model_construct(
+            rollout_id=self.attempt.context.rollout_id,
+            attempt_id=self.attempt.context.attempt_id,
+            token_hash=self.attempt.token_hash,
+            call_number=self.number,
+            request_hash=self.prepared.request_hash,
+            route=self.prepared.route,
+            request={**self.prepared.body, "seed": self.seed},
+            response=capture.shown,
+            prompt_token_ids=capture.prompt_token_ids,
+            choices=capture.choices(),
+            sampling=self.prepared.sampling,
+            seed=self.seed,
+            engine_id=engine.info.engine_id,
+            model=engine.info.model,
+            duration_seconds=0.0,
+            delivered="unknown" if complete else "yes",
+        )
+
+
+@dataclass(slots=True)
+class Streamed:
+    """How far a stream has come."""
+
+    capture: Capture
+    assembly: Assembly
+    lead: list[bytes] = field(default_factory=list[bytes])
+    """Chunks before the first token: sent with it, so that until then the call can be repeated unseen."""
+    held: list[bytes] = field(default_factory=list[bytes])
+    """Chunks that end a choice: sent after the commit."""
+
+
+class Calls:
+    """Serves model calls."""
+
+    def __init__(self, store: AttemptStore, attempts: Attempts, engines: Engines, tasks: asyncio.TaskGroup) -> None:
+        self._attempts = attempts
+        self._engines = engines
+        self._tasks = tasks
+        self._store = store
+        self._commits = Batcher[tuple[Call, GenerationRecord], CommitResult]("commit", self._send_records)
+        self._marks = Batcher[DeliveryMark, None]("mark", self._send_marks, linger_seconds=MARK_SECONDS, limit=1024)
+        self._failures = Batcher[CallFailure, None]("failure", store.record_call_failures)
+
+    @property
+    def batchers(self) -> tuple[Batcher[Any, Any], ...]:
+        """What must run, and be drained at the end."""
+        return self._commits, self._marks, self._failures
+
+    async def drain(self, seconds: float) -> None:
+        """Record what is still to be recorded, and give the rest up: no agent was told of it."""
+        try:
+            async with asyncio.timeout(seconds):
+                for batcher in self.batchers:
+                    await batcher.drain()
+        except TimeoutError:
+            log.warning("ended before the store had taken everything")
+        for batcher in self.batchers:
+            batcher.close()
+
+    async def _send_records(self, items: list[tuple[Call, GenerationRecord]]) -> list[CommitResult]:
+        now = monotonic()
+        for call, record in items:  # sent again after an outage, they began longer ago
+            record.duration_seconds = now - call.began
+        return await self._store.commit_generations([record for _, record in items])
+
+    async def _send_marks(self, marks: list[DeliveryMark]) -> None:
+        newest = {(mark.attempt_id, mark.call_number): mark for mark in marks}
+        await self._store.mark_delivered(list(newest.values()))
+
+    async def serve(self, exchange: Exchange, route: Route, attempt: Attempt, content: bytes) -> None:
+        """Answer one call."""
+        context = attempt.context
+        asked = parse_body(content)
+        prepared = prepare(route, asked, context.model, context.sampling, context.agent_chooses_sampling)
+        attempt.calls += 1
+        attempt.touch()
+        leftover = attempt.take_leftover(prepared.request_hash, exchange.declared_retry)
+        if leftover is not None:
+            await self._replay(exchange, attempt, prepared, leftover)
+            return
+        number = attempt.take_number(prepared.request_hash)
+        call = Call(attempt, prepared, number, seed_for(context.seed_base, number))
+        await (self._stream(exchange, call) if prepared.stream else self._whole(exchange, call))
+
+    async def _whole(self, exchange: Exchange, call: Call) -> None:
+        try:
+            answer = await self._patiently(call, lambda engine: ask(engine, call))
+        except BaseException:
+            call.attempt.give_back(call.prepared.request_hash, call.number)
+            raise
+        capture = read_answer(call.prepared.route, call.prepared.wants, answer)
+        leftover = self._commit(call, capture)
+        await self._hand_over(exchange, call.attempt, leftover, [orjson.dumps(capture.shown)])
+
+    async def _replay(self, exchange: Exchange, attempt: Attempt, prepared: Prepared, leftover: Leftover) -> None:
+        log.info("replay rollout=%s attempt=%s call=%d", *attempt.key, leftover.call_number)
+        pieces = list(replay(leftover.shown)) if prepared.stream else [orjson.dumps(leftover.shown)]
+        await self._hand_over(exchange, attempt, leftover, pieces)
+
+    async def _stream(self, exchange: Exchange, call: Call) -> None:
+        route, wants = call.prepared.route, call.prepared.wants
+        state = Streamed(Capture(route, wants), Assembly(route))
+
+        async def once(engine: Engine) -> None:
+            state.capture, state.assembly = Capture(route, wants), Assembly(route)
+            state.lead.clear()
+            state.held.clear()
+            await self._pump(exchange, call, engine, state)
+
+        try:
+            await self._patiently(call, once)
+        except asyncio.CancelledError:
+            self._close_early(exchange, call, state)
+            raise
+        except BaseException:
+            call.attempt.give_back(call.prepared.request_hash, call.number)
+            raise
+        state.capture.shown = state.assembly.answer()
+        leftover = self._commit(call, state.capture)
+        await self._hand_over(exchange, call.attempt, leftover, [*state.lead, *state.held, DONE])
+
+    async def _pump(self, exchange: Exchange, call: Call, engine: Engine, state: Streamed) -> None:
+        """Pass an engine's stream on, up to what must wait for the commit."""
+        try:
+            async with engine.post(call.prepared.route, call.content) as response:
+                async for data in split_events(response.content.iter_any()):
+                    if data == b"[DONE]":
+                        return
+                    await self._pass_on(exchange, read_chunk(engine, data), state)
+            raise EngineAway(f"engine {engine.info.engine_id}: the stream broke off")
+        except EngineAway as error:
+            if exchange.started:
+                raise await self._failed(call, f"the stream broke: {error}") from error
+            raise
+
+    async def _pass_on(self, exchange: Exchange, chunk: dict[str, Any], state: Streamed) -> None:
+        state.capture.take(chunk)
+        ends = finishes(chunk)
+        state.assembly.add(state.capture.show(chunk))
+        event = as_event(chunk)
+        if ends:
+            state.held.append(event)
+        elif not state.capture.sampled:
+            state.lead.append(event)
+        else:
+            events = b"".join((*state.lead, event))
+            state.lead.clear()
+            state.capture.count_sent(chunk)
+            await exchange.event(events)
+
+    def _close_early(self, exchange: Exchange, call: Call, state: Streamed) -> None:
+        """The agent closed the stream: what it was sent counts, as delivered."""
+        if not (exchange.started and state.capture.sampled):
+            call.attempt.give_back(call.prepared.request_hash, call.number)
+            return
+        state.capture.cut_to_sent()
+        state.capture.shown = state.assembly.answer()
+        self._tasks.create_task(self._commit_fully(call, call.record(state.capture, complete=False)))
+
+    def _commit(self, call: Call, capture: Capture) -> Leftover:
+        """Start the commit. From here on the answer exists, whatever becomes of this request."""
+        leftover = Leftover(call.number, call.prepared.request_hash, capture.shown, certain=True)
+        leftover.committing = self._tasks.create_task(self._commit_fully(call, call.record(capture), leftover))
+        return leftover
+
+    async def _commit_fully(
+        self, call: Call, record: GenerationRecord, leftover: Leftover | None = None
+    ) -> Refusal | None:
+        """Commit under the call's number or the next free one. Never raises: nobody may be waiting any more."""
+        while True:
+            try:
+                result = await self._commits.submit((call, record))
+            except RelightError:
+                return internal()
+            if result is None or result.state == "committed":
+                call.attempt.failed.discard(record.request_hash)
+                return None
+            if result.state == "conflict":
+                self._attempts.drop(call.attempt)
+                return superseded(result.reason)
+            record.call_number = call.attempt.renumber(result.next_call_number)
+            if leftover is not None:
+                leftover.call_number = record.call_number
+
+    async def _hand_over(self, exchange: Exchange, attempt: Attempt, leftover: Leftover, pieces: list[bytes]) -> None:
+        """Wait for the commit, send the answer, and mark whether it arrived."""
+        seen = exchange.started
+        arrived = False
+        try:
+            await self._committed(attempt, leftover)
+            arrived = await send(exchange, pieces)
+        finally:
+            # A stream whose agent left before its very end was read all the same.
+            self._tasks.create_task(self._settle(attempt, leftover, arrived or seen))
+
+    async def _committed(self, attempt: Attempt, leftover: Leftover) -> None:
+        if leftover.committing is None:
+            return
+        with attempt.clock.call() as wait:
+            wait.begin(monotonic())
+            try:
+                async with asyncio.timeout(attempt.context.engine_wait_seconds):
+                    refusal = await asyncio.shield(leftover.committing)
+            except TimeoutError:
+                attempt.failed.add(leftover.request_hash)
+                raise unavailable("the store is away") from None
+        if refusal is not None:
+            raise refusal
+
+    async def _settle(self, attempt: Attempt, leftover: Leftover, arrived: bool) -> None:
+        """Mark an answer; one that did not arrive is kept for the next identical call."""
+        leftover.certain = True
+        if not arrived:
+            attempt.leave(leftover)
+        if leftover.committing is not None and await leftover.committing is not None:
+            attempt.forget(leftover)
+            return
+        attempt.touch()
+        mark = DeliveryMark(
+            rollout_id=attempt.context.rollout_id,
+            attempt_id=attempt.context.attempt_id,
+            call_number=leftover.call_number,
+            delivered="yes" if arrived else "no",
+        )
+        self._marks.submit(mark, urgent=not arrived)
+
+    async def _patiently(self, call: Call, once: Callable[[Engine], Awaitable[T]]) -> T:
+        """Ask an engine that fits, again and again while none can answer."""
+        with call.attempt.clock.call() as wait:
+            pause = 0.05
+            try:
+                while True:
+                    try:
+                        return await self._once(call, wait, once)
+                    except EngineAway as error:
+                        await self._check_patience(call, wait, error)
+                    await asyncio.sleep(pause)
+                    pause = min(pause * 2, 1.0)
+            except asyncio.CancelledError:
+                if wait.active and wait.seconds >= NOTICED_SECONDS:
+                    # An agent that gave up waiting for the platform was failed by the platform.
+                    self._note_failure(call, f"the agent left after waiting {wait.seconds:.1f} s for an engine")
+                raise
+
+    async def _once(self, call: Call, wait: Wait, once: Callable[[Engine], Awaitable[T]]) -> T:
+        wait.begin(monotonic())
+        engine = call.engine = await self._engines.pick(call.attempt.context)
+        wait.end()
+        call.began = monotonic()
+        try:
+            with engine.lease():
+                return await once(engine)
+        except EngineAway:
+            wait.begin(call.began)
+            raise
+
+    async def _check_patience(self, call: Call, wait: Wait, error: EngineAway) -> None:
+        limit = call.attempt.context.engine_wait_seconds
+        log.warning("wait rollout=%s attempt=%s reason=%r", *call.attempt.key, str(error))
+        if wait.seconds >= limit:
+            raise await self._failed(call, f"no engine answered for {limit:g} s: {error}") from error
+
+    async def _failed(self, call: Call, message: str) -> Refusal:
+        """Put a failure of the platform on record, before the agent hears of it."""
+        recorded = self._note_failure(call, message)
+        try:
+            async with asyncio.timeout(FAILURE_SECONDS):
+                await asyncio.shield(recorded)
+        except (TimeoutError, RelightError):
+            log.warning("failure not yet recorded rollout=%s attempt=%s", *call.attempt.key)
+        return unavailable(message)
+
+    def _note_failure(self, call: Call, message: str) -> asyncio.Future[None]:
+        call.attempt.failed.add(call.prepared.request_hash)
+        failure = CallFailure(
+            rollout_id=call.attempt.context.rollout_id,
+            attempt_id=call.attempt.context.attempt_id,
+            token_hash=call.attempt.token_hash,
+            call_number=call.number,
+            request_hash=call.prepared.request_hash,
+            message=message,
+        )
+        return self._failures.submit(failure)
+
+
+async def ask(engine: Engine, call: Call) -> dict[str, Any]:
+    """Have an engine answer in one piece."""
+    async with engine.post(call.prepared.route, call.content) as response:
+        content = await response.read()
+    try:
+        return orjson.loads(content)
+    except orjson.JSONDecodeError as error:
+        raise EngineAway(f"engine {engine.info.engine_id}: the answer is not JSON: {error}") from error
+
+
+def read_chunk(engine: Engine, data: bytes) -> dict[str, Any]:
+    """One chunk of a stream; vLLM reports what goes wrong midway as a chunk."""
+    try:
+        chunk = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise EngineAway(f"engine {engine.info.engine_id}: a chunk is not JSON: {error}") from error
+    error = chunk.get("error")
+    if error is None:
+        return chunk
+    code = error.get("code") if isinstance(error, dict) else None
+    if code in (400, 413, 422):
+        raise PassedOn(code, data)
+    raise EngineAway(f"engine {engine.info.engine_id}: {str(error)[:200]}")
+
+
+async def send(exchange: Exchange, pieces: list[bytes]) -> bool:
+    """Send an answer, or the end of a stream. True where the agent was still there."""
+    if len(pieces) == 1 and not exchange.started:
+        return await exchange.answer(pieces[0])
+    await asyncio.sleep(0)  # lets a disconnect that has arrived be seen
+    if exchange.gone:
+        return False
+    await exchange.event(b"".join(pieces))
+    return await exchange.end()

@@ -1,0 +1,127 @@
+"""What an engine answered, read for its tokens, and made into what the agent is shown.
+
+Ids and logprobs stay plain lists from the JSON parser to the store. A stream is read the same way, chunk by chunk.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from relight.llm_proxy.requests import Route, Wants
+from relight.types.wire import Choice
+
+JSON = dict[str, Any]
+# Added by the engine because we asked for ids.
+TOP_EXTRAS = ("prompt_token_ids", "prompt_text")
+CHOICE_EXTRAS = ("token_ids", "prompt_token_ids")
+
+
+@dataclass(slots=True)
+class ChoiceTokens:
+    """The tokens of one choice so far."""
+
+    token_ids: list[int] = field(default_factory=list[int])
+    logprobs: list[float] = field(default_factory=list[float])
+    finish_reason: str | None = None
+    sent: int = 0
+    """How many of them the agent was sent, in a stream."""
+
+    def cut(self) -> None:
+        """Keep what was sent."""
+        if self.sent < len(self.token_ids):
+            self.finish_reason = None
+            del self.token_ids[self.sent :]
+            del self.logprobs[self.sent :]
+
+    def add(self, route: Route, choice: JSON) -> None:
+        """Take the tokens of an answer's or a chunk's choice."""
+        self.token_ids += choice.get("token_ids") or []
+        self.logprobs += sampled_logprobs(route, choice.get("logprobs"))
+        self.finish_reason = choice.get("finish_reason") or self.finish_reason
+
+    def record(self, index: int) -> Choice:
+        """As the store keeps it. Not validated: these lists come from a JSON parser, and are long."""
+        return Choice.model_construct(
+            index=index,
+            response_token_ids=self.token_ids,
+            logprobs=self.logprobs if len(self.logprobs) == len(self.token_ids) else None,
+            finish_reason=self.finish_reason,
+            complete=self.finish_reason is not None,
+        )
+
+
+def sampled_logprobs(route: Route, logprobs: JSON | None) -> list[float]:
+    """The sampled tokens' logprobs, in the shape of either route."""
+    if not logprobs:
+        return []
+    if route == "completions":
+        return logprobs.get("token_logprobs") or []
+    return [entry["logprob"] for entry in logprobs.get("content") or ()]
+
+
+@dataclass(slots=True)
+class Capture:
+    """The tokens of one call, and the answer as the agent is shown it."""
+
+    route: Route
+    wants: Wants
+    prompt_token_ids: list[int] | None = None
+    tokens: dict[int, ChoiceTokens] = field(default_factory=dict[int, ChoiceTokens])
+    shown: JSON = field(default_factory=dict[str, Any])
+
+    def take(self, piece: JSON) -> None:
+        """Take the ids and logprobs of an answer or a chunk."""
+        if self.prompt_token_ids is None:
+            self.prompt_token_ids = piece.get("prompt_token_ids")
+        for choice in cast("list[JSON]", piece.get("choices") or ()):
+            if self.prompt_token_ids is None:
+                self.prompt_token_ids = choice.get("prompt_token_ids")
+            self.choice(choice.get("index", 0)).add(self.route, choice)
+
+    def choice(self, index: int) -> ChoiceTokens:
+        """The tokens of choice `index`."""
+        if index not in self.tokens:
+            self.tokens[index] = ChoiceTokens()
+        return self.tokens[index]
+
+    def show(self, piece: JSON) -> JSON:
+        """Take out, in place, what the agent did not ask for."""
+        if not self.wants.token_ids:
+            for name in TOP_EXTRAS:
+                piece.pop(name, None)
+        for choice in cast("list[JSON]", piece.get("choices") or ()):
+            if not self.wants.token_ids:
+                for name in CHOICE_EXTRAS:
+                    choice.pop(name, None)
+            if not self.wants.logprobs and "logprobs" in choice:
+                choice["logprobs"] = None
+        return piece
+
+    def count_sent(self, piece: JSON) -> None:
+        """All tokens so far of the choices in this chunk are sent with it."""
+        for choice in cast("list[JSON]", piece.get("choices") or ()):
+            tokens = self.choice(choice.get("index", 0))
+            tokens.sent = len(tokens.token_ids)
+
+    def cut_to_sent(self) -> None:
+        """The agent closed the stream: what it was not sent does not count."""
+        for tokens in self.tokens.values():
+            tokens.cut()
+
+    @property
+    def sampled(self) -> bool:
+        """True once any token came."""
+        return any(tokens.token_ids for tokens in self.tokens.values())
+
+    def choices(self) -> list[Choice]:
+        """All choices, as the store keeps them."""
+        return [self.tokens[index].record(index) for index in sorted(self.tokens)]
+
+
+def read_answer(route: Route, wants: Wants, answer: JSON) -> Capture:
+    """Read an answer that came in one piece."""
+    capture = Capture(route, wants)
+    capture.take(answer)
+    capture.shown = capture.show(answer)
+    return capture

@@ -1,0 +1,115 @@
+"""One HTTP exchange with an agent, on bare ASGI: its body, its key, its answer, and whether it is still there.
+
+Bare, since this is the path of every model call: what a framework would add to it is measured in milliseconds of CPU
+that the engine beside it needs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from relight.llm_proxy.refusal import Refusal, bad_key, bad_request, too_large
+
+Scope = Any
+Receive = Any
+Send = Any
+
+MAX_BODY_BYTES = 16 * 2**20
+
+
+class Left(Exception):
+    """The agent closed the connection before its request was read."""
+
+
+class Exchange:
+    """What one request brings, and what is sent back."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.method: str = scope["method"]
+        self.path: str = scope["path"]
+        self._headers: dict[bytes, bytes] = dict(scope["headers"])
+        self._receive = receive
+        self._send = send
+        self.gone = False
+        """True once the agent has closed the connection."""
+        self.started = False
+        """True once part of an answer was sent."""
+        self.ended = False
+
+    @property
+    def token(self) -> str:
+        """The key that came with it."""
+        scheme, _, token = self._headers.get(b"authorization", b"").decode("latin-1").partition(" ")
+        if scheme.lower() != "bearer" or not token:
+            raise bad_key()
+        return token.strip()
+
+    @property
+    def declared_retry(self) -> bool:
+        """True where the client says that it sends this again."""
+        count = self._headers.get(b"x-stainless-retry-count", b"0")
+        return count.isdigit() and int(count) > 0
+
+    async def read(self) -> bytes:
+        """The whole body."""
+        length = self._headers.get(b"content-length", b"")
+        if length.isdigit() and int(length) > MAX_BODY_BYTES:
+            raise too_large(MAX_BODY_BYTES)
+        if self._headers.get(b"content-encoding", b"identity") != b"identity":
+            raise bad_request("content-encoding: send the body uncompressed")
+        parts: list[bytes] = []
+        size = 0
+        while True:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise Left
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            if size > MAX_BODY_BYTES:
+                raise too_large(MAX_BODY_BYTES)
+            if not message.get("more_body"):
+                return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    async def wait_until_gone(self) -> None:
+        """Return when the agent closes the connection. To be called once the body is read."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self.gone = not self.ended
+
+    async def answer(self, body: bytes, status: int = 200, headers: tuple[tuple[bytes, bytes], ...] = ()) -> bool:
+        """Send a whole JSON answer. False where the agent had left."""
+        await asyncio.sleep(0)  # lets a disconnect that has arrived be seen
+        if self.gone:
+            return False
+        self.started = True
+        length = str(len(body)).encode()
+        head = [(b"content-type", b"application/json"), (b"content-length", length), *headers]
+        await self._send({"type": "http.response.start", "status": status, "headers": head})
+        await self._send({"type": "http.response.body", "body": body, "more_body": True})
+        return await self.end()
+
+    async def refuse(self, refusal: Refusal) -> None:
+        """Send an error; as an event where a stream is under way."""
+        if self.started:
+            await self.event(b"data: " + refusal.body + b"\n\n")
+            await self.end()
+            return
+        headers = ((b"x-should-retry", b"false"),) if refusal.final else ()
+        await self.answer(refusal.body, refusal.status, headers)
+
+    async def event(self, events: bytes) -> None:
+        """Send part of a stream."""
+        if not self.started:
+            self.started = True
+            head = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
+            await self._send({"type": "http.response.start", "status": 200, "headers": head})
+        await self._send({"type": "http.response.body", "body": events, "more_body": True})
+
+    async def end(self) -> bool:
+        """End the answer; waits until what was sent has left this process. False where the agent had left by then."""
+        if self.gone:
+            return False
+        self.ended = True
+        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+        return not self.gone

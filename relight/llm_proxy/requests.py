@@ -1,0 +1,165 @@
+"""An agent's request, made into the one that is sent to the engine.
+
+The run's sampling parameters take the place of the agent's, token ids and logprobs are asked for, and what would break
+the capture is taken out or refused. What remains is the agent's program (messages, tools, response_format, n, stop) and
+goes through untouched. Pure functions; nothing here talks to anybody.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+import orjson
+
+from relight.llm_proxy.refusal import bad_request, no_such_model
+
+Route = Literal["chat/completions", "completions"]
+
+# What shapes the distribution that is sampled from: the run's business, unless it lets the agent choose.
+DISTRIBUTION = (
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+    "logit_bias",
+    "bad_words",
+    "allowed_token_ids",
+    "min_tokens",
+    "ignore_eos",
+)
+# Stated in full, so that no default of the engine or of the model's generation_config.json slips in.
+NEUTRAL: Mapping[str, Any] = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
+# Ours to set, or meant for whoever runs the engine.
+TAKEN_OUT = ("seed", "return_token_ids", "priority", "request_id", "kv_transfer_params", "best_of", "model")
+REFUSED = {"use_beam_search": "beam search does not sample", "echo": "an echoed prompt would be mistaken for an answer"}
+
+
+@dataclass(frozen=True, slots=True)
+class Wants:
+    """What the agent asked for itself; the rest of what the engine returns is not shown to it."""
+
+    logprobs: bool
+    token_ids: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A request as it goes to the engine, without its seed."""
+
+    route: Route
+    body: dict[str, Any]
+    request_hash: str
+    stream: bool
+    wants: Wants
+    sampling: dict[str, Any]
+
+
+def parse_body(content: bytes) -> dict[str, Any]:
+    """The JSON object that an agent sent."""
+    try:
+        body = orjson.loads(content)
+    except orjson.JSONDecodeError as error:
+        raise bad_request(f"the body is not JSON: {error}", "invalid_json") from None
+    if not isinstance(body, dict):
+        raise bad_request("the body must be a JSON object", "invalid_json")
+    return cast("dict[str, Any]", body)
+
+
+def prepare(route: Route, asked: dict[str, Any], model: str, run: Mapping[str, Any], agent_chooses: bool) -> Prepared:
+    """Rewrite what the agent asked for into what the engine is asked for."""
+    check(route, asked, model)
+    body = {key: value for key, value in asked.items() if key not in TAKEN_OUT and value is not None}
+    logprobs = asked.get("logprobs")
+    wants = Wants(logprobs is not None and logprobs is not False, bool(asked.get("return_token_ids")))
+    sampling = set_sampling(body, run, agent_chooses)
+    ask_for_tokens(route, body)
+    body["model"] = model
+    return Prepared(route, body, hash_request(route, body), bool(body.get("stream")), wants, sampling)
+
+
+def check(route: Route, asked: Mapping[str, Any], model: str) -> None:
+    """Refuse what can't be served, with the field and the mend."""
+    named = asked.get("model")
+    if named is not None and named not in ("policy", model):
+        raise no_such_model(str(named), model)
+    for field, reason in REFUSED.items():
+        if asked.get(field):
+            raise bad_request(f"{field}: not served here, {reason}; leave it out", "unsupported_parameter")
+    if route == "chat/completions":
+        if not isinstance(asked.get("messages"), list):
+            raise bad_request("messages: a list is needed", "missing_required_parameter")
+    elif not one_prompt(asked.get("prompt")):
+        raise bad_request("prompt: one prompt a call, a string or a list of token ids", "invalid_prompt")
+
+
+def one_prompt(prompt: Any) -> bool:
+    """True for a text, for token ids, and for a list that holds one of these."""
+    if isinstance(prompt, list):
+        items = cast("list[Any]", prompt)
+        return bool(items) and (len(items) == 1 or all(type(item) is int for item in items))
+    return isinstance(prompt, str)
+
+
+def set_sampling(body: dict[str, Any], run: Mapping[str, Any], agent_chooses: bool) -> dict[str, Any]:
+    """Put the sampling parameters into `body`, and return those that are now in force."""
+    asked_tokens = [body.pop(key) for key in ("max_tokens", "max_completion_tokens") if key in body]
+    fixed = {key: value for key, value in run.items() if key in DISTRIBUTION and value is not None}
+    if agent_chooses:
+        values = {**NEUTRAL, **fixed, **{key: body[key] for key in DISTRIBUTION if key in body}}
+    else:
+        values = {**NEUTRAL, **fixed}
+    for key in DISTRIBUTION:
+        body.pop(key, None)
+    limits = [limit for limit in (*asked_tokens, run.get("max_tokens")) if limit is not None]
+    if limits:
+        values["max_tokens"] = shortest(limits)
+    stops = merge_stops(body.pop("stop", None), run.get("stop"))
+    if stops:
+        values["stop"] = stops
+    body.update(values)
+    return {**values, "n": body.get("n", 1)}
+
+
+def shortest(limits: list[Any]) -> int:
+    """The smallest limit on tokens; what is not a number is the agent's mistake."""
+    for limit in limits:
+        if type(limit) is not int or limit < 1:
+            raise bad_request(f"max_tokens: a positive whole number is needed, given {limit!r}", "invalid_value")
+    return min(limits)
+
+
+def merge_stops(asked: Any, run: Any) -> list[Any]:
+    """The agent's stop strings are part of its program, the run's are added."""
+    if asked is not None and not isinstance(asked, str | list):
+        raise bad_request(f"stop: a string or a list of strings is needed, given {asked!r}", "invalid_value")
+    own = [asked] if isinstance(asked, str) else list(cast("list[Any]", asked or []))
+    return own + [stop for stop in (run or []) if stop not in own]
+
+
+def ask_for_tokens(route: Route, body: dict[str, Any]) -> None:
+    """Have the engine return ids and the sampled tokens' logprobs."""
+    body["return_token_ids"] = True
+    if route == "chat/completions":
+        if not body.get("logprobs"):
+            body.pop("top_logprobs", None)
+        body["logprobs"] = True
+    elif type(body.get("logprobs")) is not int:
+        body["logprobs"] = 0
+
+
+def hash_request(route: Route, body: Mapping[str, Any]) -> str:
+    """SHA-256 of the canonical JSON of a request without its seed: equal for equal calls, across restarts."""
+    canonical = orjson.dumps(body, option=orjson.OPT_SORT_KEYS)
+    return hashlib.sha256(route.encode() + b"\n" + canonical).hexdigest()
+
+
+def seed_for(seed_base: str, call_number: int) -> int:
+    """Seed of a call (semantics 7): 63 bits, since engines take a signed 64-bit number."""
+    digest = hashlib.blake2b(f"{seed_base}/{call_number}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") & (2**63 - 1)
