@@ -1,7 +1,7 @@
 """What runner and gateway need from the store.
 
-Three things implement it with the same rules: `PostgresStore`, `StoreClient` (HTTP) and `MemoryStore`. Every call may be
-sent twice; the second one answers like the first and changes nothing.
+Three things implement it with the same rules: `PostgresStore`, `StoreClient` (HTTP) and `MemoryStore`. Every call may
+be sent twice; the second one answers like the first and changes nothing.
 """
 
 from __future__ import annotations

@@ -14,9 +14,9 @@ from relight.types.rollout import FailureClass, RolloutConfig
 
 
 class Message(BaseModel):
-    """Base: unknown keys are errors."""
+    """Base: unknown keys are errors. NaN and infinity stay what they are, so that the store can judge them."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", ser_json_inf_nan="constants")
 
 
 class OpenRequest(Message):

@@ -291,3 +291,18 @@ create function version_at_v1(p_engine text, p_seconds_ago double precision) ret
     where engine_id = p_engine and loaded_at <= clock_timestamp() - make_interval(secs => p_seconds_ago)
     order by load desc limit 1
 $$;
+
+-- A partition for a day, before rows of that day exist. False: it is there, or the default partition holds such rows.
+create function ensure_partition_v1(p_table text, p_day date) returns boolean language plpgsql as $$
+declare
+    part text := format('%s_%s', p_table, to_char(p_day, 'YYYYMMDD'));
+begin
+    if to_regclass(quote_ident(part)) is not null then
+        return false;
+    end if;
+    execute format('create table %I (like %I including all)', part, p_table);
+    execute format('alter table %I attach partition %I for values from (%L) to (%L)', p_table, part, p_day, p_day + 1);
+    return true;
+exception when check_violation then
+    return false;
+end $$;

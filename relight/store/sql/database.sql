@@ -1,0 +1,2 @@
+-- name: ping
+select 1

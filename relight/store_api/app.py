@@ -1,0 +1,68 @@
+"""The store service's ASGI app: routes behind the gate, errors as problems."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+
+from fastapi import FastAPI
+from starlette.responses import Response
+
+from relight.errors import ConfigError
+from relight.store.database import Database
+from relight.store.interface import AttemptStore
+from relight.store_api import routes, views
+from relight.store_api.gate import Gate
+from relight.store_api.problems import add_problem_handlers
+from relight.store_api.service import Service
+
+MAX_BODY_BYTES = 64 * 1024 * 1024
+
+
+def create_app(
+    store: AttemptStore,
+    database: Database,
+    *,
+    token: str | None,
+    max_body_bytes: int = MAX_BODY_BYTES,
+    patience_seconds: float = 2.0,
+) -> FastAPI:
+    """The app over a store. It closes neither store nor database.
+
+    Raises:
+        ConfigError: no token: the service is never open to all.
+    """
+    if not token:
+        raise ConfigError("the store service needs an admin token: set RELIGHT_TOKEN, or write <home>/token")
+    service = Service(store, patience_seconds)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
+        yield
+        await service.aclose()
+
+    app = FastAPI(title="Relight store", version=version("relight"), lifespan=lifespan, docs_url=None, redoc_url=None)
+    app.state.service = service
+    app.state.database = database
+    app.add_api_route("/healthz", _healthz, include_in_schema=False)
+    app.add_api_route("/readyz", _ready_route(database), include_in_schema=False)
+    app.include_router(routes.router)
+    app.include_router(views.router)
+    add_problem_handlers(app)
+    app.add_middleware(Gate, token=token, max_body_bytes=max_body_bytes)
+    return app
+
+
+async def _healthz() -> Response:
+    """The process is there."""
+    return Response(b'{"status":"ok"}', media_type="application/json")
+
+
+def _ready_route(database: Database) -> Callable[[], Awaitable[Response]]:
+    async def _readyz() -> Response:
+        """Postgres answers."""
+        await database.value("ping")
+        return Response(b'{"status":"ready"}', media_type="application/json")
+
+    return _readyz

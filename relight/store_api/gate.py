@@ -1,0 +1,77 @@
+"""What every request passes: the admin token, and a limit on its size.
+
+One ASGI layer around the whole app, so that no route can be forgotten. `/healthz` alone is open.
+"""
+
+from __future__ import annotations
+
+import hmac
+from base64 import b64encode
+from hashlib import sha256
+
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from relight.store_api.problems import problem
+
+OPEN_PATHS = frozenset({"/healthz"})
+BASIC_USER = "relight"
+
+
+class BodyTooLargeError(Exception):
+    """A body without a length turned out to be too large."""
+
+
+class Gate:
+    """Bearer and Basic authentication in constant time, then the size limit."""
+
+    def __init__(self, app: ASGIApp, token: str, max_body_bytes: int) -> None:
+        basic = b64encode(f"{BASIC_USER}:{token}".encode())
+        self.app = app
+        self.max_body_bytes = max_body_bytes
+        self._accepted = {b"bearer": sha256(token.encode()).digest(), b"basic": sha256(basic).digest()}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request through, or answer it here."""
+        if scope["type"] != "http" or scope["path"] in OPEN_PATHS:
+            await self.app(scope, receive, send)
+            return
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        if not self._knows(headers.get(b"authorization", b"")):
+            refusal = problem(401, "UnauthorizedError", "a valid token is needed: Authorization: Bearer TOKEN")
+        elif not self._fits(headers.get(b"content-length", b"0")):
+            refusal = self._too_large()
+        elif b"transfer-encoding" in headers:
+            await self._counted(scope, receive, send)
+            return
+        else:
+            await self.app(scope, receive, send)
+            return
+        await refusal(scope, receive, send)
+
+    def _knows(self, authorization: bytes) -> bool:
+        scheme, _, credentials = authorization.partition(b" ")
+        expected = self._accepted.get(scheme.lower(), b"")
+        return hmac.compare_digest(sha256(credentials.strip()).digest(), expected)
+
+    def _fits(self, length: bytes) -> bool:
+        return length.isdigit() and int(length) <= self.max_body_bytes
+
+    def _too_large(self) -> Response:
+        return problem(413, "InvalidRequestError", f"the body is larger than {self.max_body_bytes} bytes; send less")
+
+    async def _counted(self, scope: Scope, receive: Receive, send: Send) -> None:
+        size = 0
+
+        async def counting() -> Message:
+            nonlocal size
+            message = await receive()
+            size += len(message.get("body", b""))
+            if size > self.max_body_bytes:
+                raise BodyTooLargeError
+            return message
+
+        try:
+            await self.app(scope, counting, send)
+        except BodyTooLargeError:
+            await self._too_large()(scope, receive, send)

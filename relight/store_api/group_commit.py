@@ -1,0 +1,90 @@
+"""Group commit: what arrives while a transaction is under way shares the next one.
+
+Each caller is answered after its items are committed, never before. Nothing waits when nothing is under way, so a
+single caller pays no delay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, TypeVar
+
+from relight.errors import OverloadedError
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+MAX_GROUP = 256
+MAX_WAITING = 4096
+
+
+class GroupCommit(Generic[Item, Result]):
+    """Turns concurrent `submit`s into few calls of `flush`, which answers one result an item, in order."""
+
+    def __init__(
+        self,
+        flush: Callable[[Sequence[Item]], Awaitable[Sequence[Result]]],
+        *,
+        max_group: int = MAX_GROUP,
+        max_waiting: int = MAX_WAITING,
+    ) -> None:
+        self._flush = flush
+        self._max_group = max_group
+        self._max_waiting = max_waiting
+        self._waiting: deque[tuple[Sequence[Item], asyncio.Future[list[Result]]]] = deque()
+        self._size = 0
+        self._writer: asyncio.Task[None] | None = None
+
+    async def submit(self, items: Sequence[Item]) -> list[Result]:
+        """Commit items together with those of others.
+
+        Raises:
+            OverloadedError: too many wait already.
+        """
+        if not items:
+            return []
+        if self._size + len(items) > self._max_waiting:
+            raise OverloadedError(f"{self._size} items wait for their commit; try again shortly")
+        done: asyncio.Future[list[Result]] = asyncio.get_running_loop().create_future()
+        self._waiting.append((items, done))
+        self._size += len(items)
+        if self._writer is None:
+            self._writer = asyncio.create_task(self._write())
+        return await done
+
+    async def aclose(self) -> None:
+        """Wait for what is under way."""
+        if self._writer is not None:
+            await self._writer
+
+    async def _write(self) -> None:
+        try:
+            while self._waiting:
+                await asyncio.sleep(0)  # let the requests that are being read now join
+                await self._commit(self._take())
+        finally:
+            self._writer = None
+
+    def _take(self) -> list[tuple[Sequence[Item], asyncio.Future[list[Result]]]]:
+        group = [self._waiting.popleft()]
+        size = len(group[0][0])
+        while self._waiting and size + len(self._waiting[0][0]) <= self._max_group:
+            group.append(self._waiting.popleft())
+            size += len(group[-1][0])
+        self._size -= size
+        return group
+
+    async def _commit(self, group: list[tuple[Sequence[Item], asyncio.Future[list[Result]]]]) -> None:
+        try:
+            results = await self._flush([item for items, _ in group for item in items])
+        except Exception as error:  # every caller in the group gets it, whatever it is
+            for _, done in group:
+                if not done.done():
+                    done.set_exception(error)
+            return
+        start = 0
+        for items, done in group:
+            if not done.done():  # its caller went away
+                done.set_result(list(results[start : start + len(items)]))
+            start += len(items)

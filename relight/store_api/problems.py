@@ -1,0 +1,79 @@
+"""Errors as problem+json (RFC 9457). No traceback ever leaves the process."""
+
+from __future__ import annotations
+
+import logging
+
+import orjson
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from relight.errors import BY_STATUS, RelightError
+
+log = logging.getLogger(__name__)
+MEDIA_TYPE = "application/problem+json"
+RETRY_AFTER_SECONDS = 1
+MAX_GIVEN = 100
+"""Most characters of a wrong value that an error repeats."""
+
+
+def problem(status: int, title: str, detail: str) -> Response:
+    """One problem. 503 says when to come back, 401 how to authenticate."""
+    headers: dict[str, str] = {}
+    if status == 503:
+        headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
+    elif status == 401:
+        headers["WWW-Authenticate"] = 'Bearer, Basic realm="relight"'
+    body = {"type": f"urn:relight:{title}", "title": title, "status": status, "detail": detail}
+    return Response(orjson.dumps(body), status, headers, MEDIA_TYPE)
+
+
+def title_of(status: int) -> str:
+    """The name of a status: that of the error which a client gets for it."""
+    known = BY_STATUS.get(status)
+    return known.__name__ if known else f"HTTP{status}"
+
+
+def describe_faults(error: ValidationError | RequestValidationError) -> str:
+    """One clause a fault: the field, what is wrong, what was given."""
+    clauses: list[str] = []
+    for fault in error.errors()[:10]:
+        field = ".".join(str(part) for part in fault["loc"]) or "body"
+        given = (
+            "" if isinstance(fault.get("input"), dict | list) else f" (given: {str(fault.get('input'))[:MAX_GIVEN]!r})"
+        )
+        clauses.append(f"{field}: {fault['msg']}{given}")
+    return "; ".join(clauses)
+
+
+async def _relight_problem(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RelightError)
+    return problem(error.http_status, type(error).__name__, error.message)
+
+
+async def _validation_problem(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    return problem(422, title_of(422), describe_faults(error))
+
+
+async def _http_problem(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    response = problem(error.status_code, title_of(error.status_code), str(error.detail))
+    response.headers.update(error.headers or {})
+    return response
+
+
+async def _unexpected_problem(request: Request, error: Exception) -> Response:
+    log.error("unexpected path=%s error=%r", request.url.path, error)
+    return problem(500, "InternalError", "something went wrong here; the service's log says what")
+
+
+def add_problem_handlers(app: FastAPI) -> None:
+    """Answer every error of the app as a problem."""
+    app.add_exception_handler(RelightError, _relight_problem)
+    app.add_exception_handler(RequestValidationError, _validation_problem)
+    app.add_exception_handler(HTTPException, _http_problem)
+    app.add_exception_handler(Exception, _unexpected_problem)

@@ -1,0 +1,154 @@
+"""Routes for runner and gateway. Bodies go straight from bytes into their type and back: these routes are hot."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, ValidationError
+from starlette.responses import Response
+
+from relight.errors import InvalidRequestError
+from relight.store.envelopes import (
+    Beat,
+    CommitResults,
+    DeliveryBatch,
+    EngineList,
+    FailureBatch,
+    GenerationBatch,
+    Nothing,
+    SpanBatch,
+    SpansStored,
+    WorkerReport,
+)
+from relight.store_api.problems import describe_faults
+from relight.store_api.service import Service
+from relight.types.wire import (
+    AttemptOutcome,
+    CallContext,
+    FinishRequest,
+    OpenAnswer,
+    OpenRequest,
+    ResolveRequest,
+)
+
+PREFIX = "/v1/relight"
+NOTHING = Nothing()
+router = APIRouter(prefix=PREFIX, tags=["attempts"])
+Body = TypeVar("Body", bound=BaseModel)
+Answer = TypeVar("Answer", bound=BaseModel)
+Handler = Callable[[Service, Body], Awaitable[Answer]]
+
+
+def parse_body(kind: type[Body], raw: bytes) -> Body:
+    """A request's body as its type.
+
+    Raises:
+        InvalidRequestError: names each field at fault.
+    """
+    try:
+        return kind.model_validate_json(raw)
+    except ValidationError as error:
+        raise InvalidRequestError(describe_faults(error)) from error
+
+
+def json_response(answer: BaseModel) -> Response:
+    """An answer as JSON."""
+    return Response(answer.__pydantic_serializer__.to_json(answer), media_type="application/json")
+
+
+def post(path: str, body: type[Body], answer: type[Answer]) -> Callable[[Handler[Body, Answer]], Handler[Body, Answer]]:
+    """Register a handler for a POST route, with its types in the OpenAPI schema."""
+
+    def register(handle: Handler[Body, Answer]) -> Handler[Body, Answer]:
+        async def endpoint(request: Request) -> Response:
+            return json_response(await handle(request.app.state.service, parse_body(body, await request.body())))
+
+        schema: dict[str, Any] = {
+            "required": True,
+            "content": {
+                "application/json": {"schema": body.model_json_schema(ref_template="#/components/schemas/{model}")}
+            },
+        }
+        router.add_api_route(
+            path,
+            endpoint,
+            methods=["POST"],
+            name=handle.__name__,
+            summary=(handle.__doc__ or "").strip(),
+            response_model=None,
+            responses={200: {"model": answer}},
+            openapi_extra={"requestBody": schema},
+        )
+        return handle
+
+    return register
+
+
+@post("/attempts/open", OpenRequest, OpenAnswer)
+async def open_attempt(service: Service, body: OpenRequest) -> OpenAnswer:
+    """Open an attempt at a rollout."""
+    return await service.patiently(lambda: service.store.open_attempt(body))
+
+
+@post("/attempts/finish", FinishRequest, AttemptOutcome)
+async def finish_attempt(service: Service, body: FinishRequest) -> AttemptOutcome:
+    """Close an attempt."""
+    return await service.patiently(lambda: service.store.finish_attempt(body))
+
+
+@post("/attempts/heartbeat", Beat, Nothing)
+async def heartbeat(service: Service, body: Beat) -> Nothing:
+    """Say that an attempt's process is alive."""
+    await service.patiently(lambda: service.store.heartbeat(body.attempt_id, body.fence, body.worker_id))
+    return NOTHING
+
+
+@post("/attempts/spans", SpanBatch, SpansStored)
+async def add_spans(service: Service, body: SpanBatch) -> SpansStored:
+    """Keep an attempt's spans."""
+    stored = await service.patiently(
+        lambda: service.store.add_spans(body.rollout_id, body.attempt_id, body.fence, body.spans)
+    )
+    return SpansStored(stored=stored)
+
+
+@post("/gateway/resolve", ResolveRequest, CallContext)
+async def resolve(service: Service, body: ResolveRequest) -> CallContext:
+    """Who is behind an attempt's token."""
+    return await service.patiently(lambda: service.store.resolve(body))
+
+
+@post("/gateway/generations", GenerationBatch, CommitResults)
+async def commit_generations(service: Service, body: GenerationBatch) -> CommitResults:
+    """Record model calls."""
+    return CommitResults(items=await service.commit(body.items))
+
+
+@post("/gateway/failures", FailureBatch, Nothing)
+async def record_call_failures(service: Service, body: FailureBatch) -> Nothing:
+    """Record calls that the platform failed."""
+    await service.failures.submit(body.items)
+    return NOTHING
+
+
+@post("/gateway/delivered", DeliveryBatch, Nothing)
+async def mark_delivered(service: Service, body: DeliveryBatch) -> Nothing:
+    """Record whether answers reached the agent."""
+    await service.deliveries.submit(body.items)
+    return NOTHING
+
+
+@post("/workers", WorkerReport, Nothing)
+async def register_worker(service: Service, body: WorkerReport) -> Nothing:
+    """Record a process, or that it is still there."""
+    await service.patiently(lambda: service.store.register_worker(body))
+    return NOTHING
+
+
+@router.get("/engines")
+async def read_engines(request: Request, run: str) -> EngineList:
+    """Engines of a run that take calls."""
+    service: Service = request.app.state.service
+    return EngineList(items=await service.patiently(lambda: service.store.engines(run)))

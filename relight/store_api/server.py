@@ -1,0 +1,165 @@
+"""The store service as a process: `relight store`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable, Generator
+
+import uvicorn
+import uvloop
+
+from relight.connections import connect_database
+from relight.errors import RelightError, StoreError
+from relight.settings import Settings
+from relight.store.database import Database
+from relight.store.envelopes import WorkerReport
+from relight.store.partitions import ensure_partitions
+from relight.store.postgres import PostgresStore
+from relight.store_api.app import create_app
+
+log = logging.getLogger(__name__)
+HEARTBEAT_SECONDS = 10.0
+PARTITION_SECONDS = 3600.0
+DRAIN_SECONDS = 10
+POOL_SIZE = 12
+
+
+class Server(uvicorn.Server):
+    """uvicorn, except that a signal which it has obeyed is not raised again: draining is a clean end."""
+
+    def __init__(self, config: uvicorn.Config, on_started: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_started = on_started
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start, and tell."""
+        await super().startup(sockets)
+        if self.started:
+            self._on_started()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """Handle SIGINT and SIGTERM while serving."""
+        with super().capture_signals():
+            yield
+            self._captured_signals.clear()
+
+
+def bind(host: str, port: int, what: str) -> socket.socket:
+    """A listening socket, so that a port in use is one clear error before anything starts.
+
+    Raises:
+        StoreError: the address can't be had.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(2048)
+    except OSError as error:
+        listener.close()
+        raise StoreError(
+            f"{what} can't listen on {host}:{port}: {error.strerror}; stop what does, or give --port"
+        ) from error
+    listener.setblocking(False)
+    return listener
+
+
+async def serve(
+    settings: Settings,
+    host: str = "127.0.0.1",
+    port: int = 4747,
+    *,
+    on_ready: Callable[[str], None] | None = None,
+    stop: asyncio.Event | None = None,
+) -> None:
+    """Serve until SIGTERM, SIGINT or `stop`; requests under way end first. Port 0 takes a free one.
+
+    Raises:
+        StoreError: the port is in use.
+        ConfigError: no Postgres, or no token.
+        PostgresError: Postgres is out of reach.
+    """
+    listener = bind(host, port, "the store service")
+    try:
+        database = await connect_database(settings, max_size=POOL_SIZE)
+        try:
+            await _serve(settings, database, listener, on_ready, stop)
+        finally:
+            await database.close()
+    finally:
+        listener.close()
+
+
+def run(settings: Settings, host: str = "127.0.0.1", port: int = 4747) -> None:
+    """`serve` on uvloop, for a process that does nothing else."""
+    uvloop.run(serve(settings, host, port))
+
+
+async def _serve(
+    settings: Settings,
+    database: Database,
+    listener: socket.socket,
+    on_ready: Callable[[str], None] | None,
+    stop: asyncio.Event | None,
+) -> None:
+    store = await PostgresStore.create(database, settings.gateway_url)
+    await ensure_partitions(database)
+    app = create_app(store, database, token=settings.token_value)
+    config = uvicorn.Config(
+        app, http="httptools", access_log=False, log_config=None, timeout_graceful_shutdown=DRAIN_SECONDS
+    )
+    url = f"http://{listener.getsockname()[0]}:{listener.getsockname()[1]}"
+    server = Server(config, lambda: _announce(url, on_ready))
+    async with asyncio.TaskGroup() as group:
+        side_tasks = [
+            group.create_task(_keep_house(database)),
+            group.create_task(_keep_alive(store, url)),
+            group.create_task(_obey(stop, server)),
+        ]
+        await server.serve(sockets=[listener])
+        for task in side_tasks:
+            task.cancel()
+
+
+def _announce(url: str, on_ready: Callable[[str], None] | None) -> None:
+    log.info("serving url=%s pid=%d", url, os.getpid())
+    if on_ready:
+        on_ready(url)
+
+
+async def _obey(stop: asyncio.Event | None, server: Server) -> None:
+    if stop:
+        await stop.wait()
+        server.should_exit = True
+
+
+async def _keep_house(database: Database) -> None:
+    """Partitions for the days to come."""
+    while True:
+        await asyncio.sleep(PARTITION_SECONDS)
+        try:
+            await ensure_partitions(database)
+        except RelightError as error:  # the default partitions take what comes meanwhile
+            log.warning("partitions error=%s", error)
+
+
+async def _keep_alive(store: PostgresStore, url: str) -> None:
+    """Say every 10 s that this service is there."""
+    started = time.time()
+    report = WorkerReport(
+        worker_id=f"store-{socket.gethostname()}-{os.getpid()}", kind="store", host=socket.gethostname()
+    )
+    while True:
+        stats = {"url": url, "uptime_seconds": round(time.time() - started)}
+        try:
+            await store.register_worker(report.model_copy(update={"pid": os.getpid(), "heartbeat_stats": stats}))
+        except RelightError as error:  # Postgres is away: requests wait, and so does this
+            log.warning("heartbeat error=%s", error)
+        await asyncio.sleep(HEARTBEAT_SECONDS)

@@ -1,0 +1,69 @@
+"""The attempt store as the service offers it: small writes share transactions, short outages are waited out."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from relight.errors import PostgresError
+from relight.store.interface import AttemptStore
+from relight.store_api.group_commit import GroupCommit
+from relight.types.wire import CallFailure, CommitResult, DeliveryMark, GenerationRecord
+
+Answer = TypeVar("Answer")
+FIRST_PAUSE_SECONDS = 0.05
+LONGEST_PAUSE_SECONDS = 0.5
+
+
+class Service:
+    """An `AttemptStore` with group commit and a little patience."""
+
+    def __init__(self, store: AttemptStore, patience_seconds: float = 2.0) -> None:
+        self.store = store
+        self.patience_seconds = patience_seconds
+        self.generations: GroupCommit[tuple[GenerationRecord, float], CommitResult] = GroupCommit(self._commit)
+        self.failures: GroupCommit[CallFailure, None] = GroupCommit(self._record_failures)
+        self.deliveries: GroupCommit[DeliveryMark, None] = GroupCommit(self._mark)
+
+    async def patiently(self, call: Callable[[], Awaitable[Answer]]) -> Answer:
+        """Call, and call again while Postgres is away; every call of the store may be made twice."""
+        deadline = time.monotonic() + self.patience_seconds
+        pause = FIRST_PAUSE_SECONDS
+        while True:
+            try:
+                return await call()
+            except PostgresError:
+                if time.monotonic() + pause > deadline:
+                    raise
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+
+    async def commit(self, items: Sequence[GenerationRecord]) -> list[CommitResult]:
+        """Commit model calls with those of others; waiting here counts into how long ago they began."""
+        arrived = time.monotonic()
+        return await self.generations.submit([(item, arrived) for item in items])
+
+    async def aclose(self) -> None:
+        """Wait for what is under way."""
+        for group in (self.generations, self.failures, self.deliveries):
+            await group.aclose()
+
+    async def _commit(self, arrivals: Sequence[tuple[GenerationRecord, float]]) -> list[CommitResult]:
+        def aged() -> list[GenerationRecord]:
+            now = time.monotonic()
+            return [
+                item.model_copy(update={"duration_seconds": item.duration_seconds + now - arrived})
+                for item, arrived in arrivals
+            ]
+
+        return await self.patiently(lambda: self.store.commit_generations(aged()))
+
+    async def _record_failures(self, items: Sequence[CallFailure]) -> list[None]:
+        await self.patiently(lambda: self.store.record_call_failures(items))
+        return [None] * len(items)
+
+    async def _mark(self, items: Sequence[DeliveryMark]) -> list[None]:
+        await self.patiently(lambda: self.store.mark_delivered(items))
+        return [None] * len(items)
