@@ -27,6 +27,7 @@ from temporalio.service import RPCError
 from relight.errors import TemporalError
 from relight.types.names import SEARCH_ALGORITHM, SEARCH_RUN, SEARCH_STATUS, SEARCH_STEP, SEARCH_TASK
 from relight.worker import temporal_binary
+from relight.worker.ports import LOOPBACK
 
 RETENTION = timedelta(days=30)
 """The dev server's own 24 hours would drop a run from the Web UI the day after."""
@@ -81,11 +82,11 @@ async def _build(cache: Path, home: Path, reasons: list[str]) -> None:
             reasons.append(str(error))
 
 
-def command(binary: Path, database: Path, host: str, port: int, ui_port: int) -> list[str]:
-    """How the dev server is started."""
+def command(binary: Path, database: Path, namespace: str, port: int, ui_port: int) -> list[str]:
+    """How the dev server is started, on loopback."""
     return [
-        *(str(binary), "server", "start-dev", "--db-filename", str(database)),
-        *("--ip", host, "--port", str(port), "--ui-port", str(ui_port), "--ui-disable-news-fetch"),
+        *(str(binary), "server", "start-dev", "--db-filename", str(database), "--namespace", namespace),
+        *("--ip", LOOPBACK, "--port", str(port), "--ui-port", str(ui_port), "--ui-disable-news-fetch"),
         *("--sqlite-pragma", "journal_mode=WAL", "--sqlite-pragma", "synchronous=NORMAL"),
         *("--log-level", "warn", "--disable-config-env", "--disable-config-file"),
     ]
@@ -97,13 +98,7 @@ async def configure(client: Client, *, set_retention: bool) -> list[str]:
     Returns the names that could not be added (a cluster may forbid it).
     """
     if set_retention:
-        retention = Duration()
-        retention.FromTimedelta(RETENTION)
-        await client.workflow_service.update_namespace(
-            UpdateNamespaceRequest(
-                namespace=client.namespace, config=NamespaceConfig(workflow_execution_retention_ttl=retention)
-            )
-        )
+        await _keep_closed_runs(client)
     missing = await _missing_attributes(client)
     if missing:
         try:
@@ -115,6 +110,16 @@ async def configure(client: Client, *, set_retention: bool) -> list[str]:
         except RPCError:
             return await _missing_attributes(client)  # none, where another process was quicker
     return []
+
+
+async def _keep_closed_runs(client: Client) -> None:
+    retention = Duration()
+    retention.FromTimedelta(RETENTION)
+    await client.workflow_service.update_namespace(
+        UpdateNamespaceRequest(
+            namespace=client.namespace, config=NamespaceConfig(workflow_execution_retention_ttl=retention)
+        )
+    )
 
 
 async def _missing_attributes(client: Client) -> list[str]:

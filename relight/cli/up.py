@@ -1,0 +1,171 @@
+"""`relight up` and `relight down`: the embedded stack in the foreground or the background."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from relight.cli import output, process
+from relight.errors import StackError
+
+if TYPE_CHECKING:
+    from relight.worker.processes import Event
+
+SHOWN = frozenset({"ready", "restarting", "url", "up"})
+"""Kinds of events that people are shown; `--json` has them all."""
+EPILOG = {
+    "up": """\b
+Examples:
+  relight up --agent my_agents:calculator
+  relight up --agent my_agents:calculator --runners 2 --detach
+  relight up --only postgres,temporal
+  TEMPORAL_ADDRESS=temporal:7233 RELIGHT_POSTGRES_URL=postgresql://db/relight relight up""",
+    "down": """\b
+Examples:
+  relight down
+  relight down --home /data/relight""",
+}
+
+
+def up(
+    agent: Annotated[
+        list[str] | None, typer.Option(metavar="REF", help="Agent to serve, as package.module:name.")
+    ] = None,
+    only: Annotated[str | None, typer.Option(metavar="PARTS", help="Start these parts only, as a,b,c.")] = None,
+    runners: Annotated[int, typer.Option(min=1, help="Runner processes.")] = 1,
+    concurrency: Annotated[int | None, typer.Option(min=1, help="Attempts at a time in a runner.")] = None,
+    isolation: Annotated[str | None, typer.Option(help="process or shared; see `relight runner --help`.")] = None,
+    detach: Annotated[bool, typer.Option("--detach", help="Return when it is ready, and leave it running.")] = False,
+    report_to: Annotated[int | None, typer.Option(hidden=True)] = None,
+) -> None:
+    """Boot the embedded stack and keep it up: Postgres, Temporal, store, gateway, orchestrator, GPU worker, runner.
+
+    What dies is started again. Ctrl-C stops it in order, a second Ctrl-C at once; whatever ends it, nothing stays
+    behind. With TEMPORAL_ADDRESS or RELIGHT_POSTGRES_URL set, those servers are used instead of ours.
+    """
+    if detach:
+        _detach()
+        return
+    flags: list[str] = []
+    for name, value in (("--concurrency", concurrency), ("--isolation", isolation)):
+        flags += [name, str(value)] if value is not None else []
+    parts = None if only is None else {name.strip() for name in only.split(",") if name.strip()}
+    show = Show(report_to)
+    process.run_service(_keep_up(show, agents=tuple(agent or ()), only=parts, runners=runners, runner_flags=flags))
+
+
+def down() -> None:
+    """Stop the embedded stack of this home folder, and wait until nothing of it is left."""
+    from relight.worker import stack_file
+
+    home = output.settings().home.absolute()
+    pid = stack_file.end(home)
+    if output.wants_json():
+        output.emit({"home": str(home), "stopped_pid": pid})
+    else:
+        print(f"stopped (pid {pid})" if pid else f"no stack is running in {home}")
+
+
+class Show:
+    """Prints the stack's events; while it boots, also to the process that waits for it (`--detach`)."""
+
+    def __init__(self, report_to: int | None) -> None:
+        self.started = time.monotonic()
+        self._pipe = report_to
+
+    def __call__(self, event: Event) -> None:
+        line = {"event": event.kind, "name": event.name, "text": event.text, **event.data}
+        if output.wants_json():
+            output.emit(line)
+        elif event.kind in SHOWN:
+            print(f"{time.monotonic() - self.started:7.1f} s  {event.text}", flush=True)
+        if self._pipe is not None:
+            with suppress(BrokenPipeError):  # it did not wait
+                os.write(self._pipe, json.dumps(line, default=str).encode() + b"\n")
+
+    def hang_up(self) -> None:
+        """Nobody waits any more."""
+        if self._pipe is not None:
+            os.close(self._pipe)
+            self._pipe = None
+
+
+async def _keep_up(show: Show, **options: Any) -> None:
+    from relight.worker.processes import Event
+    from relight.worker.stack import EmbeddedStack
+
+    home = output.settings().home
+    async with EmbeddedStack(home, flags=output.current.flags, on_event=show, **options) as stack:
+        await stack.wait_ready()
+        show(Event("up", "stack", "the stack is up; Ctrl-C or `relight down` stops it", {"home": str(stack.home)}))
+        show.hang_up()
+        await asyncio.get_running_loop().create_future()
+
+
+def _detach() -> None:
+    """Run the same command in the background until it reports that the stack is up.
+
+    Raises:
+        StackError: it ended instead.
+    """
+    from relight.worker import stack_file
+
+    home = output.settings().home.absolute()
+    if pid := stack_file.running_pid(home):
+        raise StackError(f"the stack of {home} is running already (pid {pid}); `relight down` ends it")
+    log = home / "logs" / "up.log"
+    log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    reader, writer = os.pipe()
+    with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as sink:
+        child = subprocess.Popen(
+            [*_own_command(), "--report-to", str(writer)],
+            stdin=subprocess.DEVNULL,
+            stdout=sink,
+            stderr=sink,
+            pass_fds=(writer,),
+            start_new_session=True,
+        )
+    os.close(writer)
+    try:
+        came_up = _follow(reader)
+    except KeyboardInterrupt:
+        child.terminate()
+        child.wait()
+        raise
+    if not came_up:
+        from relight.worker.processes import last_words
+
+        child.wait()
+        raise StackError(last_words(log))
+
+
+def _own_command() -> list[str]:
+    """This command line without `--detach` (and as text: JSON lines come over the pipe)."""
+    own = [word for word in sys.argv[1:] if word not in ("--detach", "--json")]
+    return [sys.executable, "-m", "relight.cli", *own]
+
+
+def _follow(reader: int) -> bool:
+    """Show events until the stack is up (True) or the process at the other end is gone (False)."""
+    show = Show(None)
+    with open(reader, "rb") as events:
+        for line in events:
+            event = _event(json.loads(line))
+            show(event)
+            if event.kind == "up":
+                return True
+    return False
+
+
+def _event(data: dict[str, Any]) -> Event:
+    from relight.worker.processes import Event
+
+    return Event(data.pop("event"), data.pop("name"), data.pop("text"), data)
