@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import sys
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Final, Self
@@ -98,9 +99,11 @@ class SharedRunner:
         references: Sequence[str],
         *,
         passed_environment: Sequence[str] = (),
+        python: str | None = None,
         cancel_grace_seconds: float = CANCEL_GRACE_SECONDS,
     ) -> None:
-        self._keeper = TemplateKeeper(TemplateOptions(tuple(references), tuple(passed_environment)))
+        options = TemplateOptions(tuple(references), tuple(passed_environment), python or sys.executable)
+        self._keeper = TemplateKeeper(options)
         self._isolated = IsolatedRunner(references, keeper=self._keeper)
         self._grace_seconds = cancel_grace_seconds
         self._numbers = itertools.count()

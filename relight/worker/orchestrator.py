@@ -8,50 +8,22 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from temporalio.api.enums.v1 import IndexedValueType
-from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
 from temporalio.client import Client
-from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from relight.activities.orchestrator import OrchestratorActivities
 from relight.connections import connect_database, connect_temporal
 from relight.settings import Settings
-from relight.types import names
+from relight.worker.temporal_server import configure
 from relight.workflows import WORKFLOWS
 
 log = logging.getLogger(__name__)
 
-SEARCH_ATTRIBUTES = {
-    names.SEARCH_RUN: IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
-    names.SEARCH_STEP: IndexedValueType.INDEXED_VALUE_TYPE_INT,
-    names.SEARCH_STATUS: IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
-    names.SEARCH_ALGORITHM: IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
-    names.SEARCH_TASK: IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
-}
 WORKFLOW_SLOTS = 16
 """Workflow tasks at once: they are CPU-bound under one interpreter, so more only makes each slower."""
 CACHED_WORKFLOWS = 2000
 ACTIVITY_SLOTS = 64
 GRACE = timedelta(seconds=5)
-
-
-async def ensure_search_attributes(client: Client) -> None:
-    """Create the search attributes that the server lacks; a server that forbids it (Temporal Cloud) has them set up."""
-    service = client.operator_service
-    try:
-        known = await service.list_search_attributes(ListSearchAttributesRequest(namespace=client.namespace))
-        missing = {name: kind for name, kind in SEARCH_ATTRIBUTES.items() if name not in known.custom_attributes}
-        if missing:
-            request = AddSearchAttributesRequest(namespace=client.namespace, search_attributes=missing)
-            await service.add_search_attributes(request)
-    except RPCError as error:
-        if error.status not in (
-            RPCStatusCode.ALREADY_EXISTS,
-            RPCStatusCode.PERMISSION_DENIED,
-            RPCStatusCode.UNIMPLEMENTED,
-        ):
-            raise
 
 
 def activities_of(holder: object) -> list[Any]:
@@ -89,7 +61,7 @@ async def serve(settings: Settings, stop: asyncio.Event | None = None) -> None:
     database = await connect_database(settings, max_size=16)
     try:
         client = await connect_temporal(settings)
-        await ensure_search_attributes(client)
+        await configure(client, set_retention=False)
         activities = OrchestratorActivities(database, client, settings.data_root)
         log.info("orchestrator polls %s", settings.orchestrator_queue, extra={"action": "orchestrator_up"})
         async with make_worker(client, settings.orchestrator_queue, activities_of(activities)):

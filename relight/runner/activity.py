@@ -1,0 +1,124 @@
+"""The `run_attempt` activity: Temporal's side of an attempt."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from datetime import timedelta
+
+from temporalio import activity
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
+
+from relight.runner.attempt import AttemptWatch, end_quietly
+from relight.runner.calls import AgentCall
+from relight.runner.gateway_probe import GatewayProbe
+from relight.runner.isolated import AgentRunner
+from relight.store.interface import AttemptStore
+from relight.types import names
+from relight.types.payloads import AttemptInput, RolloutResult
+from relight.types.rollout import FailureClass
+from relight.types.wire import AttemptOutcome, OpenAnswer, OpenRequest
+
+HEARTBEAT_SECONDS = 2.0
+"""Well under the workflow's heartbeat timeout of 10 s."""
+
+
+def execution_key(info: activity.Info) -> str:
+    """Names this execution of the activity. Its attempt number alone would not do: a reset starts that anew."""
+    return f"{info.workflow_run_id}/{info.activity_id}/{info.attempt}/{info.started_time.isoformat()}"
+
+
+class RunnerActivities:
+    """Runs attempts with the agents of this process."""
+
+    def __init__(
+        self,
+        store: AttemptStore,
+        agents: AgentRunner,
+        gateway: GatewayProbe,
+        agent: str,
+        worker_id: str,
+        always_alone: bool = False,
+    ) -> None:
+        self.store = store
+        self.agents = agents
+        self.gateway = gateway
+        self.agent = agent
+        self.worker_id = worker_id
+        self.always_alone = always_alone
+
+    @activity.defn(name=names.RUN_ATTEMPT)
+    async def run_attempt(self, attempt: AttemptInput) -> RolloutResult:
+        """Open, run and finish one attempt, or say why there is nothing to run."""
+        beating = asyncio.create_task(_heartbeat())
+        try:
+            answer = await self.store.open_attempt(
+                OpenRequest(
+                    rollout_id=attempt.rollout_id,
+                    try_number=attempt.try_number,
+                    execution=execution_key(activity.info()),
+                    worker_id=self.worker_id,
+                )
+            )
+            return await self._act_on(attempt, answer)
+        finally:
+            beating.cancel()
+            with suppress(asyncio.CancelledError):
+                await beating
+
+    async def _act_on(self, attempt: AttemptInput, answer: OpenAnswer) -> RolloutResult:
+        if answer.state == "wait":
+            raise ApplicationError(
+                answer.reason,
+                type="Waiting",
+                next_retry_delay=timedelta(seconds=answer.retry_after_seconds),
+                category=ApplicationErrorCategory.BENIGN,
+            )
+        if answer.state == "gone":
+            return RolloutResult(rollout_id=attempt.rollout_id, gone=True, message=answer.reason)
+        outcome = answer.outcome or await self._run(answer)
+        if outcome.failure_class is FailureClass.INFRASTRUCTURE and answer.outcome is None:
+            raise ApplicationError(outcome.message, type="Infrastructure")
+        return result_of(outcome)
+
+    async def _run(self, answer: OpenAnswer) -> AttemptOutcome:
+        opened = answer.attempt
+        if opened is None:
+            raise ApplicationError("the store opened an attempt and did not say which", type="StoreError")
+        alone = self.always_alone or opened.alone or opened.isolation == "process"
+        call = AgentCall.from_opened(opened.model_copy(update={"alone": alone}), self.agent)
+        watch = AttemptWatch(self.store, self.agents, self.gateway, opened, self.worker_id)
+        running = asyncio.create_task(watch.run(call))
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            await self._cancelled(watch, running)
+            raise
+
+    async def _cancelled(self, watch: AttemptWatch, running: asyncio.Task[AttemptOutcome]) -> None:
+        """Somebody cancelled the rollout, or this process ends, or Temporal gave the attempt up."""
+        details = activity.cancellation_details()
+        asked = details is not None and details.cancel_requested
+        reason = FailureClass.CANCELLED if asked else FailureClass.INFRASTRUCTURE
+        await end_quietly(watch, reason, "cancelled" if asked else "the runner stopped or lost touch with Temporal")
+        # The outcome is recorded by then, so that nothing of it is tried twice or stays open.
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def _heartbeat() -> None:
+    while True:
+        activity.heartbeat()
+        await asyncio.sleep(HEARTBEAT_SECONDS)
+
+
+def result_of(outcome: AttemptOutcome) -> RolloutResult:
+    """What the workflow is told."""
+    return RolloutResult(
+        rollout_id=outcome.rollout_id,
+        attempt_id=outcome.attempt_id,
+        succeeded=outcome.succeeded,
+        failure_class=outcome.failure_class,
+        reward=outcome.reward,
+        message=outcome.message[:500],
+        tries=outcome.try_number,
+    )

@@ -1,0 +1,144 @@
+"""One attempt from opening to finishing: the agent runs in isolation, this watches over it.
+
+The store decides whether anything runs at all, and what an ending means; the runner judges the deadlines of rollouts
+that a workflow dispatches. Whatever the agent does is data. What raises here is a failure of the platform, which the
+activity's own retries take care of.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import suppress
+
+from relight.errors import ConflictError, RelightError
+from relight.runner.calls import AgentCall, AgentOutcome
+from relight.runner.deadlines import Deadlines
+from relight.runner.gateway_probe import GatewayProbe
+from relight.runner.isolated import AgentRunner
+from relight.store.interface import AttemptStore
+from relight.types.rollout import FailureClass
+from relight.types.wire import AttemptOutcome, FinishRequest, OpenedAttempt, SpanRecord
+
+SPAN_FLUSH_SECONDS = 0.5
+"""How long a span may wait at the runner before it goes to the store."""
+STORE_HEARTBEAT_SECONDS = 10.0
+SOONEST_CHECK_SECONDS = 0.05
+MESSAGE_LENGTH = 1000
+FENCED_OFF = "a newer attempt took over"
+
+
+class SpanBuffer:
+    """Spans on their way to the store: sent while the agent runs, the rest with the finish."""
+
+    def __init__(self, store: AttemptStore, opened: OpenedAttempt) -> None:
+        self.store = store
+        self.opened = opened
+        self.waiting: list[SpanRecord] = []
+        self.last_at = time.monotonic()
+
+    def add(self, span: SpanRecord) -> None:
+        """Take a span; it is a sign of life."""
+        self.waiting.append(span)
+        self.last_at = time.monotonic()
+
+    async def send_while_running(self) -> None:
+        """Until cancelled. A span that was on its way then may be sent twice, and is stored once."""
+        while True:
+            await asyncio.sleep(SPAN_FLUSH_SECONDS)
+            if batch := self.waiting[:]:
+                await self.store.add_spans(self.opened.rollout_id, self.opened.attempt_id, self.opened.fence, batch)
+                del self.waiting[: len(batch)]
+
+
+class AttemptWatch:
+    """Runs one opened attempt and ends it when it is overdue or fenced off."""
+
+    def __init__(
+        self, store: AttemptStore, agents: AgentRunner, gateway: GatewayProbe, opened: OpenedAttempt, worker_id: str
+    ) -> None:
+        self.store = store
+        self.agents = agents
+        self.gateway = gateway
+        self.opened = opened
+        self.worker_id = worker_id
+        self.spans = SpanBuffer(store, opened)
+
+    async def run(self, call: AgentCall) -> AttemptOutcome:
+        """Run the agent to its end and record how it ended.
+
+        Raises:
+            ConflictError: fenced off; a newer attempt's result counts.
+        """
+        watchers = [
+            asyncio.create_task(work) for work in (self._watch(), self._beat(), self.spans.send_while_running())
+        ]
+        try:
+            outcome = await self.agents.call(call, on_span=self.spans.add)
+        finally:
+            for watcher in watchers:
+                watcher.cancel()
+            await asyncio.gather(*watchers, return_exceptions=True)
+        return await self.store.finish_attempt(await self._finish(outcome))
+
+    async def kill(self, reason: FailureClass, detail: str) -> None:
+        """End the attempt with everything that it started."""
+        await self.agents.kill(self.opened.attempt_id, reason, detail)
+
+    async def _watch(self) -> None:
+        """Judge the deadlines; what the platform spent is asked for before one is acted on."""
+        deadlines = Deadlines.of(self.opened.config, time.monotonic())
+        while (at := deadlines.next_at) is not None:
+            await asyncio.sleep(max(at - time.monotonic(), SOONEST_CHECK_SECONDS))
+            deadlines = await self._informed(deadlines)
+            if due := deadlines.due(time.monotonic()):
+                await self.kill(due, deadlines.describe(due))
+                return
+
+    async def _informed(self, deadlines: Deadlines) -> Deadlines:
+        status = await self.gateway.status(self.opened)
+        if status is None:
+            # Nobody can tell how long the platform kept the agent waiting: look again rather than blame the agent.
+            return deadlines.excluding(deadlines.excluded_seconds + 1.0)
+        deadlines = deadlines.excluding(status.waited_seconds).progressed(self.spans.last_at)
+        if status.last_activity_seconds_ago is not None:
+            deadlines = deadlines.progressed(time.monotonic() - status.last_activity_seconds_ago)
+        return deadlines
+
+    async def _beat(self) -> None:
+        opened = self.opened
+        while True:
+            await asyncio.sleep(STORE_HEARTBEAT_SECONDS)
+            try:
+                await self.store.heartbeat(opened.attempt_id, opened.fence, self.worker_id)
+            except ConflictError:
+                await self.kill(FailureClass.INFRASTRUCTURE, FENCED_OFF)
+                return
+
+    async def _finish(self, outcome: AgentOutcome) -> FinishRequest:
+        failure = outcome.failure_class
+        message = outcome.message
+        if failure is FailureClass.AGENT_ERROR and not await self.gateway.reachable():
+            failure, message = (
+                FailureClass.INFRASTRUCTURE,
+                f"the gateway was out of reach when it ended with: {message}",
+            )
+        error = outcome.error
+        return FinishRequest(
+            attempt_id=self.opened.attempt_id,
+            fence=self.opened.fence,
+            failure_class=failure,
+            reward=outcome.reward,
+            message=message[:MESSAGE_LENGTH],
+            error={"type": error.type, "message": error.message, "traceback": error.traceback} if error else None,
+            output=outcome.output,
+            output_bytes=outcome.output_bytes,
+            duration_seconds=outcome.duration_seconds,
+            spans=self.spans.waiting,
+        )
+
+
+async def end_quietly(watch: AttemptWatch, reason: FailureClass, detail: str) -> None:
+    """End an attempt whose result nobody waits for any more."""
+    with suppress(RelightError):
+        await watch.kill(reason, detail)

@@ -1,0 +1,58 @@
+"""What the runner asks the gateway: how long it kept an attempt waiting, and whether it is there at all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import aiohttp
+
+from relight.types.wire import OpenedAttempt
+
+TIMEOUT = aiohttp.ClientTimeout(total=5, connect=2)
+
+
+@dataclass(frozen=True)
+class CallStatus:
+    """What the gateway knows about an attempt's calls."""
+
+    waited_seconds: float
+    """Waits for engines and store so far, the present one included."""
+    last_activity_seconds_ago: float | None
+
+
+class GatewayProbe:
+    """Asks over HTTP; every question may go unanswered."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url.rstrip("/")
+        self._session: aiohttp.ClientSession | None = None
+
+    def _http(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(timeout=TIMEOUT)
+        return self._session
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._session is not None:
+            await self._session.close()
+
+    async def status(self, opened: OpenedAttempt) -> CallStatus | None:
+        """The attempt's calls, or None while the gateway doesn't answer."""
+        url = f"{opened.base_url.removesuffix('/v1')}/status"
+        try:
+            async with self._http().get(url, headers={"Authorization": f"Bearer {opened.token}"}) as answer:
+                if answer.status != 200:
+                    return None
+                data = await answer.json()
+                return CallStatus(data["waited_seconds"], data["last_activity_seconds_ago"])
+        except (aiohttp.ClientError, TimeoutError, OSError):
+            return None
+
+    async def reachable(self) -> bool:
+        """Whether the gateway answers."""
+        try:
+            async with self._http().get(f"{self.url}/healthz") as answer:
+                return answer.status == 200
+        except (aiohttp.ClientError, TimeoutError, OSError):
+            return False

@@ -1,0 +1,201 @@
+"""A run without a model: the real workflows, planning, store and ledger; scripted agents and a trainer that adds one.
+
+The GPU worker and the runner are scripted here because these tests need faults and speed; the real ones run the same
+workflows in tests/e2e.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import orjson
+from temporalio import activity
+from temporalio.client import Client
+from temporalio.exceptions import ApplicationError
+from temporalio.worker import Worker
+
+from relight.activities.orchestrator import OrchestratorActivities
+from relight.store import ledger
+from relight.store.database import Database
+from relight.store.ledger import Sample, Version, choose, get_step, read_candidates
+from relight.store.plans import ResolvedPlan
+from relight.store.postgres import PostgresStore
+from relight.types import names
+from relight.types.payloads import (
+    AttemptInput,
+    EngineInput,
+    EngineState,
+    GpuClaim,
+    RolloutResult,
+    RunRequest,
+    StepInput,
+    UpdateResult,
+)
+from relight.types.wire import FinishRequest, OpenedAttempt, OpenRequest
+from relight.worker.orchestrator import activities_of, make_worker
+
+Agent = Callable[[OpenedAttempt], Awaitable[FinishRequest]]
+
+
+async def always_right(attempt: OpenedAttempt) -> FinishRequest:
+    """Reward 1 for samples with an even number in their id's last digit, else 0: groups have something to compare."""
+    reward = float(int(attempt.rollout_id[-1]) % 2 == 0)
+    return FinishRequest(attempt_id=attempt.attempt_id, fence=attempt.fence, reward=reward)
+
+
+class ScriptedRunner:
+    """Runs attempts as the agent function says; counts how often each rollout ran."""
+
+    def __init__(self, store: PostgresStore, agent: Agent) -> None:
+        self.store = store
+        self.agent = agent
+        self.ran: Counter[str] = Counter()
+
+    @activity.defn(name=names.RUN_ATTEMPT)
+    async def run_attempt(self, attempt: AttemptInput) -> RolloutResult:
+        info = activity.info()
+        answer = await self.store.open_attempt(
+            OpenRequest(
+                rollout_id=attempt.rollout_id,
+                try_number=attempt.try_number,
+                execution=f"{info.workflow_run_id}/{info.activity_id}/{info.attempt}/{info.started_time.isoformat()}",
+                worker_id="scripted",
+            )
+        )
+        if answer.state == "wait":
+            raise ApplicationError(answer.reason, type="Waiting")
+        if answer.state == "gone":
+            return RolloutResult(rollout_id=attempt.rollout_id, gone=True, message=answer.reason)
+        outcome = answer.outcome
+        if answer.attempt:
+            self.ran[attempt.rollout_id] += 1
+            outcome = await self.store.finish_attempt(await self.agent(answer.attempt))
+        assert outcome is not None
+        return RolloutResult(
+            rollout_id=outcome.rollout_id,
+            attempt_id=outcome.attempt_id,
+            succeeded=outcome.succeeded,
+            failure_class=outcome.failure_class,
+            reward=outcome.reward,
+            message=outcome.message,
+        )
+
+
+class ScriptedGpuHost:
+    """Writes ledger, versions and steps as the GPU worker does, with weights that are a number in a file."""
+
+    def __init__(self, database: Database, folder: Path) -> None:
+        self.database = database
+        self.folder = folder
+        self.updates: Counter[int] = Counter()
+        self.fail: Callable[[int], Exception | None] = lambda step: None
+
+    @activity.defn(name=names.CLAIM_GPU)
+    async def claim_gpu(self, request: RunRequest) -> GpuClaim:
+        return GpuClaim(granted=True, host="scripted", task_queue=names.GPU_QUEUE)
+
+    @activity.defn(name=names.PREPARE_ENGINES)
+    async def prepare_engines(self, engines: EngineInput) -> EngineState:
+        lease = await self._lease(engines.run)
+        await ledger.record_version(self.database, engines.run, Version(0, "w0", "given", None), lease)
+        return EngineState(engines=1, version=0)
+
+    @activity.defn(name=names.RELEASE_GPU)
+    async def release_gpu(self, request: RunRequest) -> RunRequest:
+        return request
+
+    @activity.defn(name=names.UPDATE_POLICY)
+    async def update_policy(self, place: StepInput) -> UpdateResult:
+        if error := self.fail(place.step):
+            raise error
+        plan = ResolvedPlan.model_validate((await get_step(self.database, place.run, place.step))["plan"])
+        candidates = await read_candidates(self.database, place.run, place.step, plan)
+        chosen = choose(candidates, plan.group_size, plan.failures.short_groups)
+        samples = [Sample(candidate, candidate.reward or 0.0) for candidate in chosen]
+        await ledger.write_ledger(self.database, place.run, place.step, samples, [], {"rollouts": len(samples)})
+        self.updates[place.step] += 1
+        path = self.folder / f"{place.run}-{place.step}"
+        path.write_bytes(orjson.dumps(place.step))
+        lease = await self._lease(place.run)
+        version = Version(place.step, f"w{place.step}", str(path), str(path))
+        await ledger.record_version(self.database, place.run, version, lease)
+        await ledger.record_step(self.database, place.run, place.step, {}, {"update": 0.0})
+        rewards = [sample.candidate.reward or 0.0 for sample in samples]
+        mean = sum(rewards) / len(rewards) if rewards else None
+        return UpdateResult(version=place.step, rollouts=len(samples), reward_mean=mean)
+
+    async def _lease(self, run: str) -> tuple[str, str, int]:
+        fence = await ledger.take_lease(self.database, f"policy/{run}", "scripted", 60)
+        assert fence is not None
+        return f"policy/{run}", "scripted", fence
+
+
+class Cluster:
+    """Everything that plays a run here."""
+
+    def __init__(self, client: Client, database: Database, runner: ScriptedRunner, gpu: ScriptedGpuHost) -> None:
+        self.client = client
+        self.database = database
+        self.runner = runner
+        self.gpu = gpu
+
+    async def start(self, run: str, file: dict[str, Any]) -> Any:
+        """Start a run as `temporal workflow start` does: with the file's JSON."""
+        return await self.client.start_workflow(
+            names.TRAINING_WORKFLOW, file, id=names.train_id(run), task_queue=names.ORCHESTRATOR_QUEUE
+        )
+
+
+@asynccontextmanager
+async def cluster(
+    client: Client, database: Database, folder: Path, agent: Agent = always_right, cached_workflows: int = 2000
+) -> AsyncGenerator[Cluster]:
+    """The orchestrator with the real activities, and scripted runner and GPU host, on the usual task queues."""
+    store = await PostgresStore.create(database, "http://127.0.0.1:9")
+    runner, gpu = ScriptedRunner(store, agent), ScriptedGpuHost(database, folder)
+    activities = activities_of(OrchestratorActivities(database, client, folder))
+    queue = names.runner_queue(names.RUNNER_QUEUE, "echo")
+    async with (
+        make_worker(client, names.ORCHESTRATOR_QUEUE, activities, max_cached_workflows=cached_workflows),
+        Worker(client, task_queue=queue, activities=[runner.run_attempt], max_concurrent_activities=50),
+        Worker(client, task_queue=names.GPU_QUEUE, activities=activities_of(gpu), max_concurrent_activities=4),
+    ):
+        yield Cluster(client, database, runner, gpu)
+
+
+def write_tasks(folder: Path, count: int = 10) -> None:
+    """Data sets `train.jsonl` and `heldout.jsonl`, and a model directory that looks like one."""
+    for name in ("train", "heldout"):
+        lines = [orjson.dumps({"question": f"{name} {number}"}) for number in range(count)]
+        (folder / f"{name}.jsonl").write_bytes(b"\n".join(lines))
+    model = folder / "model"
+    model.mkdir(exist_ok=True)
+    (model / "config.json").write_text('{"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"]}')
+    (model / "tokenizer.json").write_text("{}")
+    (model / "model.safetensors").write_bytes(b"\x08\x00\x00\x00\x00\x00\x00\x00{}      ")
+
+
+def run_file(**changes: Any) -> dict[str, Any]:
+    """A small run: 3 steps of 2 groups of 4, held-out tasks at both ends."""
+    return {
+        "agent": "echo",
+        "model": "model",
+        "data": {"train": "train.jsonl", "evaluation": "heldout.jsonl"},
+        "group_size": 4,
+        "batch_size": 2,
+        "steps": 3,
+        **changes,
+    }
+
+
+async def eventually(check: Callable[[], Awaitable[Any]], seconds: float = 30) -> Any:
+    """The first true answer of `check`, asked again and again."""
+    async with asyncio.timeout(seconds):
+        while not (answer := await check()):  # noqa: ASYNC110 - asks another process; nobody here could set an event
+            await asyncio.sleep(0.1)
+        return answer

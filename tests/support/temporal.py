@@ -1,0 +1,46 @@
+"""A real Temporal dev server for tests: one a session, on free ports, forgotten at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from temporalio.client import Client
+from temporalio.contrib.pydantic import pydantic_data_converter
+
+from relight.worker import temporal_server
+from relight.worker.ports import any_free
+
+
+@contextmanager
+def temporal_dev_server(folder: Path) -> Generator[str]:
+    """Yields the server's address."""
+    binary = asyncio.run(temporal_server.obtain(folder)).path
+    port, ui_port = any_free(), any_free()
+    command = temporal_server.command(binary, folder / "temporal.db", "default", port, ui_port)
+    address = f"127.0.0.1:{port}"
+    with (folder / "temporal.log").open("wb") as log:
+        server = subprocess.Popen([*command, "--headless"], stdout=log, stderr=subprocess.STDOUT)
+    try:
+        asyncio.run(_wait_until_ready(address, server))
+        yield address
+    finally:
+        server.terminate()
+        server.wait(10)
+
+
+async def _wait_until_ready(address: str, server: subprocess.Popen[bytes], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            client = await Client.connect(address, data_converter=pydantic_data_converter)
+            await temporal_server.configure(client, set_retention=False)
+            return
+        except RuntimeError:
+            if server.poll() is not None or time.monotonic() > deadline:
+                raise
+            await asyncio.sleep(0.2)
