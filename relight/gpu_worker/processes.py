@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from relight.gpu_worker import guard
+
 _PASSED_ON = (
     "PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "LD_PRELOAD", "VIRTUAL_ENV",
     "PYTHONPATH", "PYTHONHASHSEED", "SSL_CERT_FILE", "SSL_CERT_DIR",
@@ -49,7 +51,7 @@ def log_tail(path: Path, lines: int = 20) -> str:
 
 
 class ChildProcess:
-    """One child and everything that it starts."""
+    """One child under a guard, and everything that it starts."""
 
     def __init__(self, process: asyncio.subprocess.Process, log: Path) -> None:
         self._process = process
@@ -61,7 +63,7 @@ class ChildProcess:
     ) -> ChildProcess:
         """Start `argv` in a new session, its output appended to `log`; it dies when this process does."""
         log.parent.mkdir(parents=True, exist_ok=True)
-        launcher = (sys.executable, "-m", "relight.gpu_worker.die_with_parent", str(os.getpid()))
+        launcher = (sys.executable, "-I", "-S", guard.__file__, str(os.getpid()))
         with log.open("ab") as output:
             process = await asyncio.create_subprocess_exec(
                 *launcher,
@@ -89,40 +91,23 @@ class ChildProcess:
 
     @property
     def pids(self) -> list[int]:
-        """The child and all processes of its group that are there."""
-        return [pid for pid in _all_pids() if _process_group(pid) == self.pid]
+        """The child and all that it started, as far as they live."""
+        return guard.members_of_session(self.pid)
 
     async def wait(self) -> int:
         """Wait until the child itself has ended; what it started may live on until `kill`."""
         return await self._process.wait()
 
     async def stop(self, grace_seconds: float) -> None:
-        """SIGTERM, then after `grace_seconds` SIGKILL, for the whole group."""
-        self._signal_group(signal.SIGTERM)
+        """SIGTERM for the child, then after `grace_seconds` SIGKILL for all of it."""
+        with suppress(ProcessLookupError):
+            self._process.send_signal(signal.SIGTERM)
         with suppress(TimeoutError):
             async with asyncio.timeout(grace_seconds):
                 await self._process.wait()
         await self.kill()
 
     async def kill(self) -> None:
-        """SIGKILL the whole group, and wait for the child."""
-        self._signal_group(signal.SIGKILL)
+        """SIGKILL the child and all that it started."""
+        guard.kill_session(self.pid)
         await self._process.wait()
-        self._signal_group(signal.SIGKILL)  # what was forked while the first signal went round
-
-    def _signal_group(self, number: signal.Signals) -> None:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, number)
-
-
-def _all_pids() -> list[int]:
-    return [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
-
-
-def _process_group(pid: int) -> int | None:
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            state, _parent, group = file.read().rpartition(b")")[2].split()[:3]
-    except (OSError, ValueError):
-        return None
-    return None if state == b"Z" else int(group)

