@@ -1,0 +1,33 @@
+# `make demo` is the way in; `make` alone lists the verbs.
+PYTHON ?= python3
+PY := .venv/bin/python
+# Where a coloured or interactive child would wait for a terminal, there is none.
+export PYTHONUNBUFFERED = 1
+
+.PHONY: help setup demo test test-long check bench clean
+
+help: ## list the verbs
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+setup: ## install all that is needed under this folder (once)
+	@$(PYTHON) scripts/setup.py
+
+demo: setup ## train the calculator agent; KEEP=1 leaves the stack up, CRASH=1 kills its processes on the way
+	@$(PY) -m relight.cli demo $(if $(filter-out 0,$(KEEP)),--keep) $(if $(filter-out 0,$(CRASH)),--crash)
+
+test: setup check ## what CI runs: checks and all tests but the long ones
+	@$(PY) -m pytest -m "not long"
+
+test-long: setup ## the tests that take minutes each
+	@$(PY) -m pytest -m long
+
+check: setup ## lint, format, types
+	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check .
+	@$(PY) -m pyright
+
+bench: setup ## the benchmarks; each prints what it means
+	@$(PY) -m benchmarks
+
+clean: ## remove the environment, the stack's data and the caches
+	@$(PYTHON) scripts/setup.py clean
