@@ -33,7 +33,8 @@ def _load_temporal_binary() -> Any:
     """The launcher order, shared with `relight up`; its package can't be imported before there is an environment."""
     name = "temporal_binary"
     spec = importlib.util.spec_from_file_location(name, ROOT / "relight" / "worker" / f"{name}.py")
-    assert spec and spec.loader
+    if spec is None or spec.loader is None:
+        raise FileNotFoundError(name)
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     spec.loader.exec_module(module)
