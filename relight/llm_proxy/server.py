@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
-import signal
+import os
 import socket
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from urllib.parse import urlsplit
 
 import uvicorn
+import uvloop
 
-from relight.errors import StackError
+from relight.errors import ConfigError, StackError
 from relight.llm_proxy.app import Gateway, open_gateway
 from relight.settings import Settings
 from relight.store.client import StoreClient
@@ -29,16 +32,34 @@ IDLE_SECONDS = 75
 class Server(uvicorn.Server):
     """Ends on SIGTERM and SIGINT without raising them again, so that what is captured is still recorded."""
 
+    def __init__(self, config: uvicorn.Config, on_started: Callable[[], None] | None = None) -> None:
+        super().__init__(config)
+        self._on_started = on_started
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start, and tell."""
+        await super().startup(sockets)
+        if self.started and self._on_started:
+            self._on_started()
+
     @contextmanager
     def capture_signals(self) -> Generator[None]:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self.handle_exit, number, None)
-        try:
+        """Obey a signal while serving."""
+        with super().capture_signals():
             yield
-        finally:
-            for number in (signal.SIGTERM, signal.SIGINT):
-                loop.remove_signal_handler(number)
+            self._captured_signals.clear()
+
+
+def address(settings: Settings) -> tuple[str, int]:
+    """Where a gateway listens that was not told otherwise: at the address that agents are handed.
+
+    Raises:
+        ConfigError: the address has no host or no port.
+    """
+    url = urlsplit(settings.gateway_url)
+    if url.hostname is None or url.port is None:
+        raise ConfigError(f"gateway_url: host and port are needed, as in http://10.0.0.7:4748; given {url.geturl()!r}")
+    return url.hostname, url.port
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -56,7 +77,7 @@ def bind(host: str, port: int) -> socket.socket:
     except OSError as error:
         sock.close()
         raise StackError(
-            f"gateway: can't listen on {host}:{port}: {error.strerror}; free the port or choose another"
+            f"the gateway can't listen on {host}:{port}: {error.strerror}; stop what does, or give another gateway_url"
         ) from error
     sock.setblocking(False)
     return sock
@@ -70,7 +91,6 @@ def configure(app: Gateway) -> uvicorn.Config:
         lifespan="off",
         interface="asgi3",
         log_config=None,
-        log_level="warning",
         access_log=False,
         server_header=False,
         date_header=False,
@@ -80,20 +100,50 @@ def configure(app: Gateway) -> uvicorn.Config:
     )
 
 
-async def serve(settings: Settings, host: str, port: int, on_ready: Callable[[str, int], None] | None = None) -> None:
-    """Serve until SIGTERM or SIGINT; then let calls under way end, and record what they brought.
+async def serve(
+    settings: Settings,
+    host: str | None = None,
+    port: int | None = None,
+    *,
+    on_ready: Callable[[str], None] | None = None,
+) -> None:
+    """Serve until SIGTERM, SIGINT or cancellation; calls under way end first, and what they brought is recorded.
 
     Raises:
-        StackError: the port is taken.
+        StackError: the port is in use.
+        ConfigError: `gateway_url` says not where to listen.
     """
-    sock = bind(host, port)
-    bound_host, bound_port = sock.getsockname()[:2]
-    async with (
-        StoreClient.from_settings(settings, patience_seconds=STORE_PATIENCE_SECONDS) as store,
-        open_gateway(store, settings.token_value) as app,
-    ):
-        log.info("gateway listens host=%s port=%d store=%s", bound_host, bound_port, settings.store_url)
+    told_host, told_port = address(settings) if host is None or port is None else (host, port)
+    sock = bind(host or told_host, told_port if port is None else port)
+    url = f"http://{sock.getsockname()[0]}:{sock.getsockname()[1]}"
+
+    def announce() -> None:
+        log.info("serving url=%s store=%s pid=%d", url, settings.store_url, os.getpid())
         if on_ready:
-            on_ready(bound_host, bound_port)
-        await Server(configure(app)).serve(sockets=[sock])
-    log.info("gateway ended")
+            on_ready(url)
+
+    try:
+        async with (
+            StoreClient.from_settings(settings, patience_seconds=STORE_PATIENCE_SECONDS) as store,
+            open_gateway(store, settings.token_value) as app,
+        ):
+            gc.freeze()  # what is loaded by now stays: no collection needs to look at it again
+            await drained(Server(configure(app), announce), sock)
+    finally:
+        sock.close()
+
+
+async def drained(server: Server, sock: socket.socket) -> None:
+    """Serve; when cancelled, let calls under way end first."""
+    serving = asyncio.create_task(server.serve(sockets=[sock]))
+    try:
+        await asyncio.shield(serving)
+    except asyncio.CancelledError:
+        server.should_exit = True
+        await serving
+        raise
+
+
+def run(settings: Settings, host: str | None = None, port: int | None = None) -> None:
+    """`serve` on uvloop, for a process that does nothing else."""
+    uvloop.run(serve(settings, host, port))

@@ -28,6 +28,7 @@ from relight.types.wire import (
 
 TOKEN = "rl-token"
 ADMIN = "admin-token"
+CHAT = "chat/completions"
 SAMPLING = {"temperature": 0.7, "top_p": 1.0, "top_k": -1, "max_tokens": 8, "stop": []}
 
 
@@ -54,6 +55,11 @@ class ScriptedStore:
         self.resolved: list[ResolveRequest] = []
         self.dead: set[str] = set()
         self.away = False
+        self.turned_away = 0
+        self.committing = 0
+        """How often commits were asked for."""
+        self.lists = 0
+        """How often the engines were asked for."""
         self.commit_gate = asyncio.Event()
         self.commit_gate.set()
         self.changed = asyncio.Event()
@@ -68,6 +74,7 @@ class ScriptedStore:
     def _reached(self) -> None:
         self.changed.set()
         if self.away:
+            self.turned_away += 1
             raise StoreError("away")
 
     def has_engine(self, url: str, version: int = 0, engine_id: str = "e1") -> None:
@@ -99,6 +106,7 @@ class ScriptedStore:
         )
 
     async def commit_generations(self, items: Sequence[GenerationRecord]) -> list[CommitResult]:
+        self.committing += 1
         self._reached()
         await self.commit_gate.wait()
         self._reached()
@@ -126,6 +134,7 @@ class ScriptedStore:
         self.marks |= {(item.attempt_id, item.call_number): item.delivered for item in items}
 
     async def engines(self, run: str) -> list[EngineInfo]:
+        self.lists += 1
         self._reached()
         return list(self.listed)
 

@@ -3,32 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 from relight.llm_proxy.requests import seed_for
-from tests.support.fake_engine import PROMPT, FakeEngine, die, fake_engine, logprob, status, text, token_ids
-from tests.support.gateway import ADMIN, TOKEN, Client, ScriptedStore, listening_gateway
-
-
-@asynccontextmanager
-async def parts(tmp_path: Path) -> AsyncGenerator[tuple[Client, ScriptedStore, FakeEngine]]:
-    """Store, engine at version 0 and gateway."""
-    store = ScriptedStore()
-    async with fake_engine(tmp_path / "e1.sock") as engine:
-        store.has_engine(engine.url)
-        async with listening_gateway(store) as client:
-            yield client, store, engine
-
-
-def content_of(answer: Any, choice: int = 0) -> str:
-    return answer["choices"][choice]["message"]["content"]
-
-
-def said(seed: int, choice: int = 0, count: int = 8) -> str:
-    return "".join(map(text, token_ids(seed, choice, count)))
+from tests.support.fake_engine import PROMPT, die, fake_engine, logprob, status, token_ids
+from tests.support.gateway import ADMIN, TOKEN, listening_gateway
+from tests.unit.llm_proxy.parts import content_of, parts, said
 
 
 async def test_a_call_is_on_record_with_its_tokens_before_the_agent_has_the_answer(tmp_path: Path):
@@ -90,8 +70,9 @@ async def test_an_engine_that_dies_is_waited_for_and_the_call_repeated_with_its_
         answering = asyncio.create_task(client.call())
         await engine.arrived.wait()
         await engine.stop()
-        while not (await client.status())["waiting"]:
-            await asyncio.sleep(0.01)
+        lists = store.lists
+        await store.until(lambda: store.lists > lists)
+        assert (await client.status())["waiting"]
         await engine.start()
         code, answer = await answering
         status_after = await client.status()
@@ -108,8 +89,8 @@ async def test_a_call_waits_until_an_engine_acknowledges_a_version_that_its_step
     async with parts(tmp_path) as (client, store, engine):
         store.context |= {"min_version": 3, "max_version": 3}
         answering = asyncio.create_task(client.call())
-        while not (await client.status())["waiting"]:
-            await asyncio.sleep(0.01)
+        await store.until(lambda: store.lists > 1)
+        assert (await client.status())["waiting"]
         assert not engine.requests
         store.has_engine(engine.url, version=3)
         code, _ = await answering
@@ -182,8 +163,8 @@ async def test_the_store_may_be_away_for_a_while(tmp_path: Path):
         await client.call()
         store.away = True
         answering = asyncio.create_task(client.call())
-        while not (await client.status())["waiting"]:
-            await asyncio.sleep(0.01)
+        await store.until(lambda: store.turned_away > 2)
+        assert (await client.status())["waiting"]
         store.away = False
         code, _ = await answering
         await store.until(lambda: store.delivered() == {1: "yes", 2: "yes"})
@@ -191,11 +172,10 @@ async def test_the_store_may_be_away_for_a_while(tmp_path: Path):
 
 
 async def test_a_call_number_that_another_gateway_took_is_replaced(tmp_path: Path):
-    async with parts(tmp_path) as (client, store, _):
-        async with listening_gateway(store) as other:
-            await client.call()
-            _, _ = await other.call(temperature=0.1, messages=[])
-            code, _ = await client.call(messages=["x"])
+    async with parts(tmp_path) as (client, store, _), listening_gateway(store) as other:
+        await client.call()
+        await other.call(messages=["from elsewhere"])
+        code, _ = await client.call(messages=["x"])
     assert code == 200
     assert list(store.calls()) == [1, 2, 3]
 

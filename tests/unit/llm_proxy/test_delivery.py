@@ -1,0 +1,143 @@
+"""Semantics 8: an answer that was committed and not delivered answers the next identical call."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from tests.support.fake_engine import token_ids
+from tests.support.gateway import listening_gateway
+from tests.unit.llm_proxy.parts import content_of, parts, said
+
+
+async def leave(call: asyncio.Task[object]) -> None:
+    """The agent closes its connection."""
+    call.cancel()
+    await asyncio.wait([call])
+
+
+async def test_an_answer_that_found_nobody_answers_the_next_identical_call(tmp_path: Path):
+    async with parts(tmp_path) as (client, store, engine):
+        store.commit_gate.clear()
+        call = asyncio.create_task(client.call())
+        await engine.arrived.wait()
+        await store.until(lambda: store.committing > 0)
+        await leave(call)
+        store.commit_gate.set()
+        await store.until(lambda: store.delivered() == {1: "no"})
+        _, other = await client.call(messages=[])
+        _, answer = await client.call()
+        await store.until(lambda: store.delivered() == {1: "yes", 2: "yes"})
+    assert len(engine.requests) == 2
+    assert content_of(answer) == said(store.calls()[1].seed)
+    assert content_of(other) == said(store.calls()[2].seed)
+
+
+async def test_a_retry_that_comes_while_the_commit_is_under_way_gets_that_answer(tmp_path: Path):
+    async with parts(tmp_path) as (client, store, engine):
+        store.commit_gate.clear()
+        call = asyncio.create_task(client.call())
+        await store.until(lambda: store.committing > 0)
+        await leave(call)
+        resolved = len(store.resolved)
+        retry = asyncio.create_task(client.call(retry=1))
+        await store.until(lambda: len(store.resolved) > resolved)
+        store.commit_gate.set()
+        code, _ = await retry
+        await store.until(lambda: store.delivered() == {1: "yes"})
+    assert code == 200
+    assert len(engine.requests) == 1
+
+
+async def test_identical_calls_at_once_are_calls_of_their_own(tmp_path: Path):
+    async with parts(tmp_path) as (client, store, engine):
+        (_, one), (_, two) = await asyncio.gather(client.call(), client.call())
+    assert content_of(one) != content_of(two)
+    assert list(store.calls()) == [1, 2]
+    assert len(engine.requests) == 2
+
+
+async def test_after_a_delivered_answer_the_same_question_is_asked_anew(tmp_path: Path):
+    async with parts(tmp_path) as (client, store, _):
+        await client.call()
+        await client.call()
+    assert list(store.calls()) == [1, 2]
+
+
+async def test_after_a_restart_an_undelivered_answer_is_given_again(tmp_path: Path):
+    async with parts(tmp_path) as (client, store, engine):
+        await client.call()
+        await store.until(lambda: store.delivered() == {1: "yes"})
+        store.marks[("a", 1)] = "no"
+        async with listening_gateway(store) as after:
+            _, answer = await after.call()
+    assert len(engine.requests) == 1
+    assert content_of(answer) == said(store.calls()[1].seed)
+
+
+async def test_after_a_restart_an_unknown_answer_is_given_again_to_a_declared_retry_only(tmp_path: Path):
+    async with parts(tmp_path) as (client, store, engine):
+        await client.call()
+        await store.until(lambda: store.delivered() == {1: "yes"})
+        store.marks[("a", 1)] = "unknown"
+        async with listening_gateway(store) as after:
+            _, again = await after.call(retry=1)
+            await store.until(lambda: store.delivered() == {1: "yes"})
+        store.marks[("a", 1)] = "unknown"
+        async with listening_gateway(store) as after:
+            await after.call()
+    assert content_of(again) == said(store.calls()[1].seed)
+    assert list(store.calls()) == [1, 2]
+    assert len(engine.requests) == 2
+
+
+async def test_an_undelivered_stream_is_streamed_again(tmp_path: Path):
+    async with parts(tmp_path) as (client, store, engine):
+        async with client.post(stream=True, stream_options={"include_usage": True}) as response:
+            await response.read()
+        await store.until(lambda: store.delivered() == {1: "yes"})
+        store.marks[("a", 1)] = "no"
+        usage = {"include_usage": True}
+        async with listening_gateway(store) as after, after.post(stream=True, stream_options=usage) as response:
+            events = (await response.read()).decode().split("\n\n")
+    assert len(engine.requests) == 1
+    assert said(store.calls()[1].seed) in events[0]
+    assert "usage" in events[1]
+    assert events[2:] == ["data: [DONE]", ""]
+
+
+async def test_an_agent_that_leaves_before_the_engine_answered_aborts_the_call(tmp_path: Path):
+    async with parts(tmp_path) as (client, store, engine):
+        never = asyncio.Event()
+
+        async def hang(*_: object):
+            await never.wait()
+            raise AssertionError
+
+        engine.behave(hang)
+        call = asyncio.create_task(client.call())
+        await engine.arrived.wait()
+        await leave(call)
+        await engine.aborted.wait()
+        await client.call()
+    assert not store.failures
+    assert list(store.calls()) == [1]
+    assert store.calls()[1].choices[0].response_token_ids == token_ids(engine.requests[0]["seed"], 0, 8)
+
+
+async def test_an_agent_that_gives_up_waiting_for_an_engine_was_failed_by_the_platform(tmp_path: Path):
+    async with parts(tmp_path) as (client, store, engine):
+        await engine.stop()
+        call = asyncio.create_task(client.call())
+        lists = store.lists
+        await store.until(lambda: store.lists > lists)
+        await asyncio.wait([call], timeout=0.4)
+        await leave(call)
+        await store.until(lambda: len(store.failures) == 1)
+        assert (await client.status())["platform_failure"]
+
+
+async def test_what_is_not_yet_recorded_when_the_gateway_ends_is_recorded_first(tmp_path: Path):
+    async with parts(tmp_path) as (client, store, _):
+        await client.call()
+    assert store.delivered() == {1: "yes"}
