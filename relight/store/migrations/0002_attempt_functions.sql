@@ -96,7 +96,9 @@ begin
     if added > 0 then
         update rollouts set next_sequence = next_sequence + added where rollout_id = p_rollout;
     end if;
-    perform touch_attempt_v1(p_rollout, p_attempt, p_fence);
+    if jsonb_array_length(p_spans) > 0 then
+        perform touch_attempt_v1(p_rollout, p_attempt, p_fence);
+    end if;
     return added;
 end $$;
 
