@@ -7,6 +7,7 @@ Whether a run is under way is Temporal's word; what it has done is the store's. 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 from typing import Protocol
 
@@ -66,6 +67,7 @@ class RunSource:
         self._client = client
         self._queue = queue
         self._seen = 0
+        self._training_seconds = 0.0
         self._looks_without_row = 0
 
     async def look(self) -> Look:
@@ -78,7 +80,8 @@ class RunSource:
         except (StoreError, PostgresError, OverloadedError):
             return Look(note="the store service is away; waiting for it")
         self._seen = max([self._seen, *(step.step for step in steps)])
-        return await self._judge(state, view, steps)
+        self._training_seconds += sum(step.seconds.get("total", 0.0) for step in steps)
+        return replace(await self._judge(state, view, steps), training_seconds=self._training_seconds)
 
     async def _judge(self, state: str, view: RunView | None, steps: list[StepView]) -> Look:
         if state == UNDER_WAY and view is None:

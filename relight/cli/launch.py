@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pydantic import ValidationError
-from temporalio.client import Client, WorkflowHandle
+from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle
 from temporalio.common import (
     SearchAttributeKey,
     SearchAttributePair,
@@ -14,7 +14,7 @@ from temporalio.common import (
     WorkflowIDReusePolicy,
 )
 from temporalio.exceptions import WorkflowAlreadyStartedError
-from temporalio.service import RPCError
+from temporalio.service import RPCError, RPCStatusCode
 
 from relight.cli.reader import StoreReader
 from relight.cli.run_check import differing_keys
@@ -49,6 +49,17 @@ async def launch(client: Client, reader: StoreReader, queue: str, run: str, file
     except RPCError as error:
         raise TemporalError(f"the Temporal server did not start {train_id(run)}: {error.message}") from error
     return True
+
+
+async def is_under_way(client: Client, run: str) -> bool:
+    """Whether Temporal drives the run."""
+    try:
+        description = await client.get_workflow_handle(train_id(run)).describe()
+    except RPCError as error:
+        if error.status == RPCStatusCode.NOT_FOUND:
+            return False
+        raise TemporalError(f"the Temporal server does not tell about {train_id(run)}: {error.message}") from error
+    return description.status == WorkflowExecutionStatus.RUNNING
 
 
 async def check_existing(reader: StoreReader, run: str, file: RunFile) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import suppress
@@ -12,6 +13,7 @@ from typing import Annotated
 import typer
 
 from relight.cli import output
+from relight.cli.reader import StoreReader
 from relight.errors import ConfigError, NotFoundError
 
 EPILOG = """\b
@@ -64,7 +66,7 @@ async def grown(path: Path, position: int) -> AsyncGenerator[bytes]:
     """What is appended from `position` on; begins anew where the file was cut."""
     while True:
         with suppress(FileNotFoundError), path.open("rb") as file:
-            if path.stat().st_size < position:
+            if os.fstat(file.fileno()).st_size < position:
                 position = 0
             file.seek(position)
             while chunk := file.read(CHUNK_BYTES):
@@ -103,8 +105,6 @@ def _write(content: bytes) -> None:
 
 
 async def _print_attempts(rollout_id: str, known: list[str]) -> None:
-    from relight.cli.reader import StoreReader
-
     try:
         async with StoreReader.from_settings(output.settings()) as reader:
             rollout = await reader.rollout(rollout_id)

@@ -38,6 +38,8 @@ class Look:
     outcome: Outcome | None = None
     note: str | None = None
     """Why there is nothing to see, or what stands in the way."""
+    training_seconds: float | None = None
+    """All recorded steps of the run together."""
 
 
 @dataclass(frozen=True)

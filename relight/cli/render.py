@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Sequence
 from datetime import datetime
+from pathlib import Path
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -17,6 +19,16 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     for row in rows:
         table.add_row(*(Text(cell, overflow="fold") for cell in row))
     Console(highlight=False, width=None if sys.stdout.isatty() else 1000).print(table)
+
+
+def own_program() -> str:
+    """How this program was called, for commands that are printed to be copied."""
+    called = Path(sys.argv[0])
+    if called.name != "relight":
+        return f"{Path(sys.executable).name} -m relight.cli"
+    if shutil.which("relight") == str(called.absolute()):
+        return "relight"
+    return str(called.relative_to(Path.cwd()) if called.is_relative_to(Path.cwd()) else called)
 
 
 def when(moment: datetime | None) -> str:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from relight.cli import output
-
-if TYPE_CHECKING:
-    from relight.types.views import AttemptView, GenerationView, RolloutSummary, RolloutView
+from relight.cli.progress import number_text
+from relight.cli.reader import StoreReader
+from relight.cli.render import duration, indent, print_table, shorten, when
+from relight.errors import ConfigError
+from relight.types.views import AttemptView, GenerationView, RolloutSummary, RolloutView
 
 EPILOG = """\b
 Examples:
@@ -32,9 +34,6 @@ async def rollouts(
     limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 200,
 ) -> None:
     """List a run's rollouts, or show one with its attempts, model calls and rewards."""
-    from relight.cli.reader import StoreReader
-    from relight.errors import ConfigError
-
     async with StoreReader.from_settings(output.settings()) as reader:
         if len(target) == 2 and target[0] == "show":
             await _show(reader, target[1])
@@ -45,13 +44,12 @@ async def rollouts(
         await _list(reader, target[0], filters, limit)
 
 
-async def _list(reader: Any, run: str, filters: dict[str, Any], limit: int) -> None:
+async def _list(reader: StoreReader, run: str, filters: dict[str, Any], limit: int) -> None:
     found, more = await collect(reader, run, filters, limit)
     if output.wants_json():
         for rollout in found:
             output.emit(rollout.model_dump(mode="json"))
         return
-    from relight.cli.render import print_table
 
     if not found:
         output.say(f"no such rollouts of run {run}")
@@ -61,7 +59,9 @@ async def _list(reader: Any, run: str, filters: dict[str, Any], limit: int) -> N
         output.say(f"and more; --limit is {limit}")
 
 
-async def collect(reader: Any, run: str, filters: dict[str, Any], limit: int) -> tuple[list[RolloutSummary], bool]:
+async def collect(
+    reader: StoreReader, run: str, filters: dict[str, Any], limit: int
+) -> tuple[list[RolloutSummary], bool]:
     """The first rollouts that pass, page by page; True where there are more."""
     found: list[RolloutSummary] = []
     cursor: str | None = None
@@ -76,9 +76,6 @@ async def collect(reader: Any, run: str, filters: dict[str, Any], limit: int) ->
 
 def rollout_row(rollout: RolloutSummary) -> list[str]:
     """A line of the table."""
-    from relight.cli.progress import number_text
-    from relight.cli.render import shorten
-
     return [
         rollout.rollout_id,
         rollout.kind,
@@ -90,7 +87,7 @@ def rollout_row(rollout: RolloutSummary) -> list[str]:
     ]
 
 
-async def _show(reader: Any, rollout_id: str) -> None:
+async def _show(reader: StoreReader, rollout_id: str) -> None:
     rollout = await reader.rollout(rollout_id)
     calls = await reader.generations(rollout_id)
     if output.wants_json():
@@ -103,9 +100,6 @@ async def _show(reader: Any, rollout_id: str) -> None:
 
 def rollout_lines(rollout: RolloutView, calls: list[GenerationView]) -> list[str]:
     """A rollout for people: what it was given, each try, each model call."""
-    from relight.cli.progress import number_text
-    from relight.cli.render import shorten
-
     lines = [
         f"rollout  {rollout.rollout_id}",
         f"status   {rollout.status}{f' ({rollout.failure_class})' if rollout.failure_class else ''}",
@@ -122,9 +116,6 @@ def rollout_lines(rollout: RolloutView, calls: list[GenerationView]) -> list[str
 
 def attempt_lines(attempt: AttemptView, counts: bool) -> list[str]:
     """One try and why it ended."""
-    from relight.cli.progress import number_text
-    from relight.cli.render import duration, indent, when
-
     ended = f"{attempt.status}{f' ({attempt.failure_class})' if attempt.failure_class else ''}"
     lines = [
         "",
@@ -143,8 +134,6 @@ def attempt_lines(attempt: AttemptView, counts: bool) -> list[str]:
 
 def call_lines(call: GenerationView) -> list[str]:
     """One model call."""
-    from relight.cli.render import shorten
-
     return [
         f"  call {call.call_number}{f'.{call.choice}' if call.choice else ''}: version {call.version_start},"
         f" {call.prompt_tokens} + {call.response_tokens} tokens, {call.finish_reason}, {call.seconds:.2f} s,"

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from relight.cli import output
-
-if TYPE_CHECKING:
-    from relight.types.views import RunSummary
+from relight.cli.progress import number_text
+from relight.cli.reader import StoreReader
+from relight.cli.render import print_table, when
+from relight.types.views import RunSummary
 
 EPILOG = """\b
 Examples:
@@ -20,8 +21,6 @@ COLUMNS = ("run", "status", "step", "reward", "held-out", "agent", "algorithm", 
 
 async def runs(limit: Annotated[int, typer.Option(min=1, max=1000, help="Show the newest so many.")] = 50) -> None:
     """List runs, newest first."""
-    from relight.cli.reader import StoreReader
-
     async with StoreReader.from_settings(output.settings()) as reader:
         found = await reader.runs(limit)
     if output.wants_json():
@@ -33,8 +32,6 @@ async def runs(limit: Annotated[int, typer.Option(min=1, max=1000, help="Show th
 
 def show_runs(found: list[RunSummary]) -> None:
     """A table for people."""
-    from relight.cli.render import print_table
-
     if not found:
         output.say("no runs yet; start one with `relight train FILE`")
         return
@@ -43,9 +40,6 @@ def show_runs(found: list[RunSummary]) -> None:
 
 def run_row(run: RunSummary) -> list[str]:
     """A line of the table."""
-    from relight.cli.progress import number_text
-    from relight.cli.render import when
-
     status = f"{run.status}: {run.phase}" if run.status == "running" and run.phase else run.status
     return [
         run.run,

@@ -28,6 +28,10 @@ class Screen(ABC):
     def event(self, event: Event) -> None:
         """Show a line that stays."""
 
+    def note(self, text: str) -> None:
+        """Show a remark that stays."""
+        self.event(Event("note", text))
+
     @abstractmethod
     def status(self, text: str) -> None:
         """Show what happens now."""

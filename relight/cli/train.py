@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import Annotated, NoReturn
+from urllib.parse import quote
 
 import typer
+from temporalio.client import Client
 
 from relight.cli import output
-
-if TYPE_CHECKING:
-    from temporalio.client import Client
-
-    from relight.cli.reader import StoreReader
-    from relight.settings import Settings
-    from relight.types.run_file import RunFile
+from relight.cli.follow import RunSource, follow
+from relight.cli.launch import launch
+from relight.cli.reader import StoreReader
+from relight.cli.run_check import check_run, check_run_name, name_stem, next_name
+from relight.cli.screens import make_screen
+from relight.connections import connect_temporal
+from relight.settings import Settings
+from relight.types.names import train_id
+from relight.types.run_file import RunFile
 
 DETACHED_EXIT_CODE = 130
 EPILOG = """\b
@@ -42,15 +46,12 @@ async def train(
 
     Exit code 0: the run finished. 1: it failed. 2: the run file can't work, and nothing was started.
     """
-    from relight.cli.run_check import check_run, check_run_name
-    from relight.connections import connect_temporal
-
     settings = output.settings()
     if name:
         check_run_name(name)
     checked = check_run(file, settings.data_root, set_ or [], files=check)
     client = await connect_temporal(settings)
-    async with _reader(settings) as reader:
+    async with StoreReader.from_settings(settings) as reader:
         run, started = await start(client, reader, settings, checked.file, file, name)
         _announce(settings, run, started, detach)
         if not detach:
@@ -61,18 +62,12 @@ async def start(
     client: Client, reader: StoreReader, settings: Settings, file: RunFile, path: Path, name: str | None
 ) -> tuple[str, bool]:
     """Start the run under its name, or find it under way; True where it was started."""
-    from relight.cli.launch import launch
-    from relight.cli.run_check import name_stem, next_name
-
     run = name or next_name(name_stem(path), [known.run for known in await reader.runs(1000)])
     return run, await launch(client, reader, settings.orchestrator_queue, run, file)
 
 
 async def watch(run: str, reader: StoreReader, client: Client | None, settings: Settings) -> NoReturn:
     """Show a run until it ends, then end this process by its outcome; Ctrl-C only detaches."""
-    from relight.cli.follow import RunSource, follow
-    from relight.cli.screens import make_screen
-
     source = RunSource(run, reader, client, settings.orchestrator_queue)
     try:
         with make_screen() as screen:
@@ -81,12 +76,6 @@ async def watch(run: str, reader: StoreReader, client: Client | None, settings: 
         output.say(f"detached; run {run} goes on. Come back with: relight status --watch {run}")
         raise SystemExit(DETACHED_EXIT_CODE) from None
     raise SystemExit(0 if look.outcome and look.outcome.finished else 1)
-
-
-def _reader(settings: Settings) -> StoreReader:
-    from relight.cli.reader import StoreReader
-
-    return StoreReader.from_settings(settings)
 
 
 def _announce(settings: Settings, run: str, started: bool, detach: bool) -> None:
@@ -103,10 +92,6 @@ def _announce(settings: Settings, run: str, started: bool, detach: bool) -> None
 
 def web_ui_page(settings: Settings, run: str) -> str | None:
     """The run's page in the Temporal Web UI, where its address is known."""
-    from urllib.parse import quote
-
-    from relight.types.names import train_id
-
     if not settings.temporal_ui_url:
         return None
     base = settings.temporal_ui_url.rstrip("/")

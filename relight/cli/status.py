@@ -1,0 +1,83 @@
+"""`relight status`: the stack, who serves what, and the runs; or one run, once or until it ends."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from relight.cli import output
+from relight.cli.progress import step_event, summary_lines
+from relight.cli.reader import StoreReader
+from relight.cli.stack_view import look_around, show
+from relight.cli.train import watch as watch_run
+from relight.connections import connect_temporal
+from relight.errors import NotFoundError
+from relight.settings import Settings
+from relight.types.views import StepView
+
+EPILOG = """\b
+Examples:
+  relight status
+  relight status calculator-1
+  relight status --watch calculator-1"""
+SHOWN_STEPS = 10
+
+
+async def status(
+    run: Annotated[str | None, typer.Argument(help="A run; without it, the stack.", show_default=False)] = None,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Show the run until it ends.")] = False,
+) -> None:
+    """Show the stack's parts, task queues and runs; or how a run stands. Ctrl-C ends only the watching."""
+    settings = output.settings()
+    async with StoreReader.from_settings(settings) as reader:
+        if watch:
+            await _watch(run or await newest_active(reader), reader, settings)
+        elif run:
+            await _show_run(run, reader)
+        else:
+            await _show_stack(settings, reader)
+
+
+async def newest_active(reader: StoreReader) -> str:
+    """The newest run that goes on.
+
+    Raises:
+        NotFoundError: none does.
+    """
+    active = [known.run for known in await reader.runs() if known.status == "running"]
+    if not active:
+        raise NotFoundError("no run goes on; `relight runs` lists those that ended")
+    return active[0]
+
+
+async def _watch(run: str, reader: StoreReader, settings: Settings) -> None:
+
+    await watch_run(run, reader, await connect_temporal(settings), settings)
+
+
+async def _show_run(run: str, reader: StoreReader) -> None:
+    view = await reader.run(run)
+    steps = await reader.steps(run, after=max(0, view.step - SHOWN_STEPS), recorded=True)
+    if output.wants_json():
+        output.emit({**view.model_dump(mode="json"), "steps": [step.model_dump(mode="json") for step in steps]})
+        return
+
+    for line in [*summary_lines(view), *step_lines(steps, view.total_steps)]:
+        output.say(line)
+
+
+def step_lines(steps: list[StepView], total: int) -> list[str]:
+    """The newest steps."""
+    return ["", *(step_event(step, total).text for step in steps)] if steps else []
+
+
+async def _show_stack(settings: Settings, reader: StoreReader) -> None:
+
+    found = await look_around(settings, reader)
+    if output.wants_json():
+        output.emit(found.model_dump(mode="json"))
+    else:
+        show(found)
+    if not found.reachable:
+        raise SystemExit(1)
