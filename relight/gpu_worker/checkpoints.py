@@ -107,6 +107,12 @@ def verify(directory: Path) -> Manifest:
     return manifest
 
 
+def weights_digest_of(model_dir: Path) -> str:
+    """Hash of the weights of a directory without a manifest: the model that a run was given."""
+    names = sorted(path.name for path in model_dir.iterdir() if path.suffix in (WEIGHTS_SUFFIX, ".bin"))
+    return _digest({name: _record(model_dir / name) for name in names})
+
+
 def commit(temporary: Path, final: Path) -> Manifest:
     """Rename a directory with a manifest into place.
 

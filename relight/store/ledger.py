@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from relight.adapter.rows import Generation, TrainingRow
-from relight.errors import ConflictError, NotFoundError
+from relight.errors import LeaseLostError, NotFoundError
 from relight.store.database import Connection, Database
 from relight.store.plans import ResolvedPlan
 
@@ -49,6 +49,8 @@ class Version:
     weights_hash: str
     export_path: str
     checkpoint_path: str | None
+    fence: int = 0
+    """Of the lease under which it was made."""
 
 
 def choose(candidates: Sequence[Candidate], group_size: int, short_groups: str) -> list[Candidate]:
@@ -196,14 +198,14 @@ async def newest_checkpoint(db: Database, run: str, up_to: int) -> Version | Non
 def _version(row: Any) -> Version | None:
     if row is None:
         return None
-    return Version(row["version"], row["weights_hash"], row["export_path"], row["checkpoint_path"])
+    return Version(row["version"], row["weights_hash"], row["export_path"], row["checkpoint_path"], row["fence"])
 
 
 async def record_version(db: Database, run: str, version: Version, lease: tuple[str, str, int]) -> None:
     """Record a version whose files are complete, if the lease under which they were written still holds.
 
     Raises:
-        ConflictError: the lease was lost; what was written under it counts for nothing (semantics 15).
+        LeaseLostError: the lease was lost; what was written under it counts for nothing (semantics 15).
     """
     name, holder, fence = lease
     async with db.transaction() as connection:
@@ -224,7 +226,7 @@ async def check_lease(db: Database, connection: Connection, name: str, holder: s
     """See to it that a lease is held until this transaction ends."""
     row = await db.row("lock_lease", name, connection=connection)
     if row is None or row["fence"] != fence or row["holder"] != holder:
-        raise ConflictError(f"lease {name} (fence {fence}) was lost to {row['holder'] if row else 'nobody'}")
+        raise LeaseLostError(f"lease {name} (fence {fence}) was lost to {row['holder'] if row else 'nobody'}")
 
 
 async def record_step(
@@ -238,7 +240,8 @@ async def record_step(
             return
         times = {"rollouts": row["sampling"], "total": row["total"]}
         await db.execute("add_step_seconds", run, step, finite(times), connection=connection)
-        names, values = list(clean), list(clean.values())
+        names = ["train/reward" if name == "reward_mean" else f"train/{name}" for name in clean]
+        values = list(clean.values())
         await db.execute("insert_metrics", run, step, names, values, connection=connection)
 
 

@@ -1,0 +1,199 @@
+"""The engine of a GPU host: kept up, and on the newest recorded version of its run (semantics 14).
+
+One task owns the engine. Nobody else starts it or loads weights; others record a version and wait until the engine
+acknowledges it. So a restart of engine, GPU worker or activity needs no code of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from relight.errors import ConfigError, EngineError, PostgresError
+from relight.gpu_worker.checkpoints import verify
+from relight.gpu_worker.engine import SERVED_MODEL, EngineProcess
+from relight.store.database import Database
+from relight.store.ledger import Version, newest_version
+
+log = logging.getLogger(__name__)
+
+BOOT_SECONDS = 1800.0
+LOOK_SECONDS = 0.5
+"""How often the engine's process is looked at; a new version is noticed at once."""
+FIRST_BACKOFF_SECONDS = 1.0
+LONGEST_BACKOFF_SECONDS = 60.0
+
+
+class EngineKeeper:
+    """Keeps one engine for one run."""
+
+    def __init__(
+        self,
+        db: Database,
+        host: str,
+        run: str,
+        model_dir: Path,
+        *,
+        socket_path: Path,
+        logs: Path,
+        vllm_keys: Mapping[str, Any],
+    ) -> None:
+        self.db = db
+        self.host = host
+        self.run = run
+        self.model_dir = model_dir
+        self.socket_path = socket_path
+        self.log_file = logs / "engine.log"
+        self.vllm_keys = vllm_keys
+        self.engine_id = f"{host}/0"
+        self.engine: EngineProcess | None = None
+        self.version: int | None = None
+        self.failures = 0
+        """Boots in a row that failed."""
+        self.last_failure = ""
+        self.fault: ConfigError | None = None
+        """What no boot will mend."""
+        self._changed = asyncio.Condition()
+        self._wanted = asyncio.Event()
+        self._resting = asyncio.Lock()
+
+    async def keep(self) -> None:
+        """Keep the engine until cancelled; then it ends with all that it started."""
+        try:
+            while self.fault is None:
+                try:
+                    await self._serve_once()
+                except (EngineError, PostgresError, OSError) as error:
+                    await self._failed(error)
+                except ConfigError as error:
+                    self.fault = error
+                await self._tell()
+                await asyncio.sleep(self._backoff())
+        finally:
+            await asyncio.shield(self._end())
+
+    async def wait_for(self, version: int) -> None:
+        """Return when the engine has acknowledged a version that is recorded.
+
+        Raises:
+            ConfigError: no engine will come up with these keys.
+        """
+        self._wanted.set()
+        async with self._changed:
+            await self._changed.wait_for(lambda: self.fault or (self.version is not None and self.version >= version))
+        if self.fault:
+            raise self.fault
+
+    async def wait_for_boot(self, patience: int) -> None:
+        """Return when the engine serves.
+
+        Raises:
+            ConfigError: a key is at fault.
+            EngineError: so many boots in a row failed; with the last one's reason.
+        """
+        async with self._changed:
+            await self._changed.wait_for(lambda: self.fault or self.version is not None or self.failures >= patience)
+        if self.fault:
+            raise self.fault
+        if self.version is None:
+            raise EngineError(self.last_failure)
+
+    async def _serve_once(self) -> None:
+        """Start the engine on the newest version and follow that version until the engine dies."""
+        newest = await self._newest()
+        weights = Path(newest.export_path)
+        engine = await EngineProcess.start(weights, self.socket_path, log=self.log_file, vllm_keys=self.vllm_keys)
+        self.engine = engine
+        try:
+            url = f"unix:{self.socket_path}"
+            columns = (self.engine_id, self.host, self.run, url, SERVED_MODEL, engine.pids[0] if engine.pids else None)
+            await self.db.execute("upsert_engine", *columns)
+            seconds = await engine.wait_ready(BOOT_SECONDS)
+            log.info("engine is up after %.0f s", seconds, extra={"action": "engine_up", "run": self.run})
+            await self._acknowledge(newest)
+            self.failures = 0
+            await self._follow(engine)
+        finally:
+            self.version = None
+            await asyncio.shield(self._stop(engine))
+
+    async def _follow(self, engine: EngineProcess) -> None:
+        while engine.alive:
+            async with self._resting:
+                newest = await self._newest()
+                if self.version is not None and newest.version > self.version:
+                    await self._publish(engine, newest)
+            self._wanted.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._wanted.wait(), LOOK_SECONDS)
+        raise EngineError(f"the engine ended; its log is {self.log_file}")
+
+    async def _publish(self, engine: EngineProcess, version: Version) -> None:
+        await self.db.execute("set_engine_state", self.engine_id, "loading")
+        self.version = None
+        export = Path(version.export_path)
+        await asyncio.to_thread(verify, export)
+        await engine.client.publish(export)
+        await self._acknowledge(version)
+
+    async def _acknowledge(self, version: Version) -> None:
+        await self.db.value("engine_loaded", self.engine_id, version.version, version.fence)
+        self.version = version.version
+        await self._tell()
+
+    async def _newest(self) -> Version:
+        newest = await newest_version(self.db, self.run)
+        return newest or Version(0, "", str(self.model_dir), None)
+
+    async def sleep(self) -> None:
+        """Give the GPU to the trainer; the engine answers nothing until `wake`."""
+        await self._resting.acquire()
+        if self.engine and self.engine.alive:
+            await self.engine.client.sleep()
+
+    async def wake(self) -> None:
+        """Take the GPU back."""
+        try:
+            if self.engine and self.engine.alive:
+                await self.engine.client.wake_up()
+        finally:
+            self._resting.release()
+
+    async def _failed(self, error: Exception) -> None:
+        self.failures += 1
+        self.last_failure = str(error)
+        log.warning("engine of run %s: %s", self.run, error, extra={"action": "engine_down", "run": self.run})
+        with suppress(PostgresError):
+            await self.db.execute("set_engine_state", self.engine_id, "dead")
+
+    def _backoff(self) -> float:
+        return min(FIRST_BACKOFF_SECONDS * 2 ** max(self.failures - 1, 0), LONGEST_BACKOFF_SECONDS)
+
+    async def _tell(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()
+
+    async def _stop(self, engine: EngineProcess) -> None:
+        self.engine = None
+        await (engine.stop() if engine.alive else engine.kill())
+
+    async def _end(self) -> None:
+        with suppress(PostgresError):
+            await self.db.execute("set_engine_state", self.engine_id, "dead")
+
+
+def socket_folder(home: Path) -> Path:
+    """A short, private folder for sockets: their paths may have 107 bytes."""
+    name = hashlib.sha256(str(home.resolve()).encode()).hexdigest()[:10]
+    folder = Path(f"/tmp/relight-{os.getuid()}-{name}")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.stat().st_uid != os.getuid():
+        raise ConfigError(f"{folder} belongs to somebody else; set another home with RELIGHT_HOME")
+    folder.chmod(0o700)
+    return folder

@@ -1,0 +1,221 @@
+"""A GPU host: serves one run at a time, with an engine that is kept up and a trainer process.
+
+What it serves is a row in Postgres, so a restarted GPU worker goes on by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from relight.errors import EngineError, ModelError, NotFoundError, PostgresError, RelightError
+from relight.gpu_worker.checkpoints import weights_digest_of
+from relight.gpu_worker.engine_args import check_vllm_keys
+from relight.gpu_worker.fleet import EngineKeeper, socket_folder
+from relight.gpu_worker.trainer_client import TrainerProcess
+from relight.gpu_worker.training import StepTrainer
+from relight.gpu_worker.update import PolicyUpdate
+from relight.models import check_model
+from relight.settings import Settings
+from relight.store import ledger
+from relight.store.database import Database
+from relight.store.runs import lock_epoch
+from relight.types.payloads import EngineState, GpuClaim, RunRequest, StepInput, UpdateResult
+from relight.types.run_file import RunFile
+
+log = logging.getLogger(__name__)
+
+BEAT_SECONDS = 5.0
+BOOT_PATIENCE = 3
+"""Engine boots in a row that may fail before the run is told that its model can't be served."""
+
+
+@dataclass
+class Service:
+    """One run on this host."""
+
+    run: str
+    file: RunFile
+    model_dir: Path
+    folder: Path
+    engines: EngineKeeper
+    keeping: asyncio.Task[None]
+    trainer: TrainerProcess | None = None
+    training: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """One update at a time; a second one waits for it and finds its version."""
+
+
+class GpuHost:
+    """Claims, engines and updates of one host."""
+
+    def __init__(self, db: Database, settings: Settings, name: str, task_queue: str) -> None:
+        self.db = db
+        self.settings = settings
+        self.name = name
+        self.task_queue = task_queue
+        self.service: Service | None = None
+        self._changing = asyncio.Lock()
+
+    async def start(self) -> None:
+        """Take up what this host served before."""
+        await self.db.execute("upsert_host", self.name, self.task_queue)
+        async with self.db.transaction() as connection:
+            row = await self.db.row("lock_host", self.name, connection=connection)
+        if row and row["run"] and row["run_status"] == "running":
+            log.info("going on with run %s", row["run"], extra={"action": "host_resumed", "run": row["run"]})
+            await self._serve(row["run"])
+
+    async def beat(self) -> None:
+        """Say that the host is alive, until cancelled."""
+        while True:
+            with suppress(PostgresError):
+                await self.db.execute("beat_host", self.name)
+            await asyncio.sleep(BEAT_SECONDS)
+
+    async def claim(self, request: RunRequest) -> GpuClaim:
+        """Give the host to a run, or say who has it (semantics 15)."""
+        async with self.db.transaction() as connection:
+            await lock_epoch(self.db, connection, request.run, request.epoch)
+            elsewhere = await self.db.row("host_of_run", request.run, self.name, connection=connection)
+            if elsewhere:
+                return GpuClaim(granted=True, host=elsewhere["host"], task_queue=elsewhere["task_queue"])
+            row = await self.db.row("lock_host", self.name, connection=connection)
+            holder = row["run"] if row and row["run_status"] == "running" else None
+            if holder not in (None, request.run):
+                return GpuClaim(granted=False, waiting_for=f"a GPU worker, held by {holder}")
+            await self.db.execute(
+                "assign_host", self.name, request.run, request.epoch, "starting", connection=connection
+            )
+        return GpuClaim(granted=True, host=self.name, task_queue=self.task_queue)
+
+    async def prepare(self, request: RunRequest) -> EngineState:
+        """Start engine and trainer side by side; return when the engine serves the newest version.
+
+        Raises:
+            ConfigError: a `vllm:` or `verl:` key is at fault.
+            ModelError: no engine comes up with the model.
+        """
+        service = await self._serve(request.run)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._trainer(service))
+                tasks.create_task(service.engines.wait_for_boot(BOOT_PATIENCE))
+        except* EngineError as group:
+            error = group.exceptions[0]
+            await self.db.execute("set_host_state", self.name, "failed", str(error))
+            raise ModelError(f"no engine comes up with model {service.file.model}: {error}") from None
+        except* RelightError as group:
+            raise group.exceptions[0] from None
+        await self.db.execute("set_host_state", self.name, "ready", None)
+        return EngineState(engines=1, version=service.engines.version or 0)
+
+    async def update(self, place: StepInput) -> UpdateResult:
+        """Make a policy version (`update.py` has the order)."""
+        async with self.db.transaction() as connection:
+            await lock_epoch(self.db, connection, place.run, place.epoch)
+            await self.db.execute("set_phase", place.run, "updating", connection=connection)
+        service = await self._serve(place.run)
+        async with service.training:
+            trainer = await self._trainer(service)
+            steps = StepTrainer(self.db, place.run, trainer, service.folder)
+            update = PolicyUpdate(self.db, self.name, place.run, steps, service.engines, service.folder / "versions")
+            row = await self.db.row("get_run", place.run)
+            last = row is not None and place.step == row["total_steps"]
+            return await update.make(
+                place.step,
+                checkpoint=last or place.step % service.file.checkpoint_every == 0,
+                share_gpu=bool(service.file.vllm.get("enable_sleep_mode")),
+            )
+
+    async def release(self, run: str) -> None:
+        """Stop serving a run."""
+        if self.service and self.service.run == run:
+            await self._end_service()
+        async with self.db.transaction() as connection:
+            row = await self.db.row("lock_host", self.name, connection=connection)
+            if row and row["run"] == run:
+                await self.db.execute("assign_host", self.name, None, None, "idle", connection=connection)
+
+    async def close(self) -> None:
+        """End engine and trainer; the host's row keeps what it served."""
+        await self._end_service()
+
+    async def _serve(self, run: str) -> Service:
+        async with self._changing:
+            if self.service and self.service.run == run and not self.service.keeping.done():
+                return self.service
+            await self._end_service()
+            self.service = await self._start_service(run)
+            return self.service
+
+    async def _start_service(self, run: str) -> Service:
+        row = await self.db.row("get_run", run)
+        if row is None:
+            raise NotFoundError(f"there is no run {run!r}")
+        file = RunFile.model_validate(row["file"])
+        check_vllm_keys(file.vllm)
+        model_dir = await asyncio.to_thread(local_model, file.model, self.settings.data_root)
+        folder = (self.settings.home / "runs" / run).resolve()
+        folder.mkdir(parents=True, exist_ok=True)
+        await self._record_given_model(run, model_dir)
+        engines = EngineKeeper(
+            self.db,
+            self.name,
+            run,
+            model_dir,
+            socket_path=socket_folder(self.settings.home) / "engine-0.sock",
+            logs=folder,
+            vllm_keys=file.vllm,
+        )
+        keeping = asyncio.create_task(engines.keep(), name=f"engine of {run}")
+        return Service(run, file, model_dir, folder, engines, keeping)
+
+    async def _record_given_model(self, run: str, model_dir: Path) -> None:
+        if await ledger.get_version(self.db, run, 0) is None:
+            digest = await asyncio.to_thread(weights_digest_of, model_dir)
+            columns = (run, 0, 0, digest, str(model_dir), None)
+            await self.db.execute("insert_version", *columns)
+
+    async def _trainer(self, service: Service) -> TrainerProcess:
+        """The run's trainer process; started again where it died."""
+        if service.trainer is None or not service.trainer.alive:
+            service.trainer = await TrainerProcess.start(
+                service.model_dir,
+                service.folder / "trainer",
+                verl_keys=service.file.verl,
+                log=service.folder / "trainer.log",
+                on_progress=lambda text: log.info("trainer: %s", text, extra={"action": "trainer", "run": service.run}),
+            )
+        return service.trainer
+
+    async def _end_service(self) -> None:
+        service, self.service = self.service, None
+        if service is None:
+            return
+        service.keeping.cancel()
+        await asyncio.gather(service.keeping, return_exceptions=True)
+        if service.trainer:
+            await service.trainer.stop()
+
+
+def local_model(model: str, data_root: Path) -> Path:
+    """The model's directory; one from the hub is fetched first."""
+    found = check_model(model, data_root)
+    if isinstance(found, Path):
+        return found
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
+
+    try:
+        return Path(snapshot_download(found))
+    except (HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError, OSError) as error:
+        raise ModelError(f"model {model}: no such directory, and the model hub does not give it: {error}") from error
+
+
+def host_name(settings: Settings) -> str:
+    """This GPU host's name."""
+    return settings.gpu_host or os.uname().nodename

@@ -1,0 +1,189 @@
+"""A step's rollouts to a trainer's rows, and a trainer brought to the version that an update starts from."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from relight.adapter.rows import Generation, TrainingRow, merge_breaks, rows_of
+from relight.errors import CheckpointError
+from relight.gpu_worker.checkpoints import verify
+from relight.gpu_worker.rows import TrainRow, rollout_weights
+from relight.gpu_worker.trainer_client import TrainerProcess
+from relight.store import ledger
+from relight.store.database import Database
+from relight.store.ledger import Candidate, Sample, Version, choose
+from relight.store.plans import ResolvedPlan
+
+log = logging.getLogger(__name__)
+
+
+def hyperparameters(plan: ResolvedPlan) -> dict[str, Any]:
+    """The trainer's numbers of a step, from its plan."""
+    algorithm = plan.algorithm.model_dump(exclude={"name", "level"}, exclude_none=True)
+    return {**algorithm, "temperature": plan.sampling.temperature, "verl": plan.verl}
+
+
+def make_rows(
+    samples: Sequence[Sample], generations: Mapping[str, Sequence[Generation]], plan: ResolvedPlan
+) -> list[TrainingRow]:
+    """The rows of a step, with advantages and weights."""
+    rows = [
+        dataclasses.replace(row, advantage=sample.advantage)
+        for sample in samples
+        for candidate in (sample.candidate,)
+        for row in rows_of(
+            candidate.rollout_id,
+            candidate.attempt_id,
+            generations.get(candidate.attempt_id, ()),
+            plan.algorithm.level,
+        )
+    ]
+    weights = rollout_weights([to_trainer(row) for row in rows], plan.algorithm.loss_agg_mode)
+    return [dataclasses.replace(row, weight=weight) for row, weight in zip(rows, weights, strict=True)]
+
+
+def to_trainer(row: TrainingRow) -> TrainRow:
+    """A ledger's row as the trainer reads it."""
+    return TrainRow(
+        rollout_id=row.rollout_id,
+        prompt_ids=row.prompt_ids,
+        response_ids=row.response_ids,
+        mask=row.mask,
+        advantage=row.advantage,
+        weight=row.weight,
+        sampled_logprobs=row.sampled_logprobs,
+    )
+
+
+def step_metrics(
+    candidates: Sequence[Candidate], samples: Sequence[Sample], rows: Sequence[TrainingRow]
+) -> dict[str, float]:
+    """What is known of a step before it trains."""
+    rewards = [candidate.reward for candidate in candidates if candidate.reward is not None]
+    groups = {candidate.group for candidate in candidates}
+    trained = {sample.candidate.group for sample in samples}
+    flat = [group for group in trained if len({s.candidate.reward for s in samples if s.candidate.group == group}) == 1]
+    metrics: dict[str, float] = {
+        "rollouts": len(candidates),
+        "failed": sum(candidate.failure_class is not None for candidate in candidates),
+        "trained": len(samples),
+        "rows": len(rows),
+        "groups_dropped": len(groups - trained),
+        "groups_without_signal": len(flat),
+        "trained_tokens": sum(sum(row.mask) for row in rows),
+        "token_breaks": merge_breaks(rows),
+    }
+    if rewards:
+        metrics["reward_mean"] = sum(rewards) / len(rewards)
+    return {name: float(value) for name, value in metrics.items()}
+
+
+class StepTrainer:
+    """Applies recorded batches with one trainer process."""
+
+    def __init__(self, db: Database, run: str, trainer: TrainerProcess, scratch: Path) -> None:
+        self.db = db
+        self.run = run
+        self.trainer = trainer
+        self.scratch = scratch
+
+    async def write_ledger(self, step: int, plan: ResolvedPlan) -> None:
+        """Decide what the step trains on and write it down; a step that has it keeps it."""
+        candidates = await ledger.read_candidates(self.db, self.run, step, plan)
+        chosen = choose(candidates, plan.group_size, plan.failures.short_groups)
+        samples = await self._with_advantages(chosen, plan)
+        generations = await ledger.read_generations(
+            self.db, self.run, step, [candidate.attempt_id for candidate in chosen]
+        )
+        rows = make_rows(samples, generations, plan)
+        metrics = step_metrics(candidates, samples, rows)
+        await ledger.write_ledger(self.db, self.run, step, samples, rows, metrics)
+
+    async def _with_advantages(self, chosen: Sequence[Candidate], plan: ResolvedPlan) -> list[Sample]:
+        if not chosen:
+            return []
+        rewards = [candidate.reward or 0.0 for candidate in chosen]
+        groups = [str(candidate.group) for candidate in chosen]
+        values = await self.trainer.advantages(plan.algorithm.name, rewards, groups)
+        return [Sample(candidate, float(value)) for candidate, value in zip(chosen, values, strict=True)]
+
+    async def apply(self, step: int) -> dict[str, float]:
+        """Make version `step` from `step - 1`, which the trainer holds, out of the recorded rows."""
+        row = await ledger.get_step(self.db, self.run, step)
+        plan = ResolvedPlan.model_validate(row["plan"])
+        rows = [to_trainer(row) for row in await ledger.read_rows(self.db, self.run, step)]
+        if not rows:
+            await self._keep_weights(step)
+            return {}
+        result = await self.trainer.train(step, rows, hyperparameters(plan), seed=plan.trainer_seed)
+        await ledger.write_trainer_logprobs(self.db, self.run, step, result.logprobs)
+        return result.metrics
+
+    async def _keep_weights(self, step: int) -> None:
+        """A step that had nothing to learn from: the same weights under the next number."""
+        held = await ledger.get_version(self.db, self.run, step - 1)
+        export = Path(held.export_path) if held and held.version > 0 else None
+        await self.trainer.load(step, model_dir=export, keep_optimizer=True)
+
+    async def bring_to(self, version: int) -> int:
+        """Have the trainer hold a version: from the newest good checkpoint, replaying the steps since then.
+
+        Returns how many steps were replayed.
+        """
+        if (await self.trainer.state()).version == version:
+            return 0
+        start = await self._load_checkpoint(version)
+        for step in range(start + 1, version + 1):
+            log.info("replaying step %s of run %s", step, self.run, extra={"action": "replay", "run": self.run})
+            await self.apply(step)
+        if start < version:
+            await self._agree_with_export(version)
+        return version - start
+
+    async def _load_checkpoint(self, version: int) -> int:
+        """Load the newest checkpoint up to a version that is whole; returns the version that it holds."""
+        up_to = version
+        while found := await ledger.newest_checkpoint(self.db, self.run, up_to):
+            if found.version == 0 or found.checkpoint_path is None:
+                break
+            try:
+                await self.trainer.load(found.version, checkpoint_dir=Path(found.checkpoint_path))
+            except CheckpointError as error:
+                log.warning("%s; the one before is used", error, extra={"action": "checkpoint_refused"})
+                up_to = found.version - 1
+            else:
+                return found.version
+        await self.trainer.load(0)
+        return 0
+
+    async def _agree_with_export(self, version: int) -> None:
+        """Where replayed weights are not the published ones (GPUs), the published ones win (semantics 16)."""
+        recorded = await ledger.get_version(self.db, self.run, version)
+        if recorded is None:
+            return
+        scratch = self.scratch / f"replayed-{version}"
+        await asyncio.to_thread(shutil.rmtree, scratch, True)
+        saved = await self.trainer.save(scratch)
+        await asyncio.to_thread(shutil.rmtree, scratch, True)
+        if saved.export and saved.export.weights_digest != recorded.weights_hash:
+            await self.trainer.load(version, model_dir=Path(recorded.export_path), keep_optimizer=True)
+            await self.db.execute("insert_metric", self.run, version, "replay/differs", 1.0)
+
+    async def save(self, version: int, folder: Path, checkpoint: bool) -> Version:
+        """Write export and, if asked, checkpoint; each appears when it is complete."""
+        export = folder / "export"
+        checkpoint_dir = folder / "checkpoint" if checkpoint else None
+        await self.trainer.save(export, checkpoint_dir, meta={"run": self.run})
+        manifest = await asyncio.to_thread(verify, export)
+        return Version(
+            version=version,
+            weights_hash=manifest.weights_digest,
+            export_path=str(export),
+            checkpoint_path=str(checkpoint_dir) if checkpoint_dir else None,
+        )

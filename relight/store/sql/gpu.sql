@@ -1,0 +1,44 @@
+-- GPU hosts and their engines.
+
+-- name: upsert_host
+insert into gpu_hosts (host, task_queue) values ($1, $2)
+on conflict (host) do update set task_queue = excluded.task_queue, heartbeat = now()
+
+-- name: lock_host
+select h.*, r.status as run_status from gpu_hosts h left join runs r on r.run = h.run where h.host = $1 for update of h
+
+-- name: host_of_run
+-- Another host that serves the run and is alive.
+select host, task_queue from gpu_hosts
+where run = $1 and host <> $2 and heartbeat > now() - interval '30 seconds'
+order by heartbeat desc limit 1
+
+-- name: assign_host
+update gpu_hosts set run = $2, epoch = $3, state = $4, detail = null where host = $1
+
+-- name: set_host_state
+update gpu_hosts set state = $2, detail = $3, heartbeat = now() where host = $1
+
+-- name: beat_host
+update gpu_hosts set heartbeat = now() where host = $1
+
+-- name: upsert_engine
+insert into engines (engine_id, host, run, url, model, state, pid) values ($1, $2, $3, $4, $5, 'starting', $6)
+on conflict (engine_id) do update
+set host = $2, run = $3, url = $4, model = $5, state = 'starting', version = null, pid = $6, updated_at = now()
+
+-- name: set_engine_state
+update engines set state = $2, updated_at = now() where engine_id = $1
+
+-- name: engine_loaded
+-- The engine acknowledges a version: from now on what it samples is of that version.
+with loaded as (
+    update engines set state = 'ready', version = $2, load = load + 1, fence = $3, updated_at = now()
+    where engine_id = $1 and fence <= $3
+    returning engine_id, run, load
+)
+insert into engine_loads (engine_id, load, run, version) select engine_id, load, run, $2 from loaded
+returning load
+
+-- name: engines_of_host
+select engine_id, state, version from engines where host = $1
