@@ -50,7 +50,6 @@ async def _list(reader: StoreReader, run: str, filters: dict[str, Any], limit: i
         for rollout in found:
             output.emit(rollout.model_dump(mode="json"))
         return
-
     if not found:
         output.say(f"no such rollouts of run {run}")
         return

@@ -52,7 +52,6 @@ async def newest_active(reader: StoreReader) -> str:
 
 
 async def _watch(run: str, reader: StoreReader, settings: Settings) -> None:
-
     await watch_run(run, reader, await connect_temporal(settings), settings)
 
 
@@ -62,7 +61,6 @@ async def _show_run(run: str, reader: StoreReader) -> None:
     if output.wants_json():
         output.emit({**view.model_dump(mode="json"), "steps": [step.model_dump(mode="json") for step in steps]})
         return
-
     for line in [*summary_lines(view), *step_lines(steps, view.total_steps)]:
         output.say(line)
 
@@ -73,7 +71,6 @@ def step_lines(steps: list[StepView], total: int) -> list[str]:
 
 
 async def _show_stack(settings: Settings, reader: StoreReader) -> None:
-
     found = await look_around(settings, reader)
     if output.wants_json():
         output.emit(found.model_dump(mode="json"))

