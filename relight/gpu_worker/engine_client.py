@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 
 from relight.errors import EngineError
+from relight.gpu_worker.checkpoints import WEIGHTS_SUFFIX
 
 _BASE = "http://engine"
 _TAIL_CHARACTERS = 2000
@@ -44,16 +46,20 @@ class EngineClient:
         """Have the running engine take the weights of `export_dir`.
 
         Calls under way are frozen meanwhile, not lost: their next token comes from the new weights, which compute all
-        that came before anew. The engine is resumed whatever happens.
+        that came before anew. An engine that fails to load weights holds neither the old nor the new: it stays paused,
+        so that no token is sampled from it, until it is started again.
 
         Raises:
-            EngineError: it refused, or is gone. Whether it holds the old or the new weights is then unknown.
+            EngineError: there are no weights there (the engine goes on serving), or it failed to take them.
         """
+        if not await asyncio.to_thread(_has_weights, export_dir):
+            raise EngineError(f"{export_dir} can't be published: it holds no *{WEIGHTS_SUFFIX}")
         await self._call("POST", "/pause", params={"mode": "keep"})
         try:
             await self._reload(export_dir)
-        finally:
-            await self._call("POST", "/resume")
+        except EngineError as error:
+            raise EngineError(f"{export_dir} was not taken, and the engine must be started again: {error}") from error
+        await self.resume()
 
     async def paused(self) -> bool:
         """Whether model calls are frozen."""
@@ -92,9 +98,14 @@ class EngineClient:
 
     def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:
-            connector = aiohttp.UnixConnector(path=str(self._socket_path))
+            # A connection for each call: vLLM drops one on which a call failed, which the next would notice too late.
+            connector = aiohttp.UnixConnector(path=str(self._socket_path), force_close=True)
             self._session = aiohttp.ClientSession(connector=connector, timeout=self._timeout)
         return self._session
+
+
+def _has_weights(directory: Path) -> bool:
+    return any(directory.glob(f"*{WEIGHTS_SUFFIX}"))
 
 
 def _tail(body: bytes) -> str:

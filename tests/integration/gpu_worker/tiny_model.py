@@ -11,8 +11,8 @@ CHAT_TEMPLATE = (
 )
 
 
-def make_tiny_model(directory: Path, *, seed: int = 0, width: int = 32) -> Path:
-    """Write a random Qwen2 model; the same seed gives the same weights."""
+def make_tiny_model(directory: Path, *, seed: int = 0, width: int = 64) -> Path:
+    """Write a random Qwen2 model; the same seed gives the same weights. vLLM on a CPU wants heads 32 wide or more."""
     import torch
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
@@ -46,3 +46,15 @@ def make_tiny_model(directory: Path, *, seed: int = 0, width: int = 32) -> Path:
     Qwen2ForCausalLM(config).save_pretrained(directory)
     tokenizer.save_pretrained(directory)
     return directory
+
+
+def token_logprobs(directory: Path, prompt: list[int], response: list[int], *, temperature: float = 1.0) -> list[float]:
+    """What the model on disk says of each response token, computed by hand."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
+    with torch.no_grad():
+        logits = model(input_ids=torch.tensor([prompt + response])).logits[0, len(prompt) - 1 : -1]
+    logprobs = (logits / temperature).log_softmax(-1)
+    return logprobs.gather(1, torch.tensor(response).unsqueeze(1)).squeeze(1).tolist()
