@@ -21,14 +21,15 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     Console(highlight=False, width=None if sys.stdout.isatty() else 1000).print(table)
 
 
-def own_program() -> str:
-    """How this program was called, for commands that are printed to be copied."""
-    called = Path(sys.argv[0])
-    if called.name != "relight":
-        return f"{Path(sys.executable).name} -m relight.cli"
-    if shutil.which("relight") == str(called.absolute()):
+def own_program(folder: Path | None = None) -> str:
+    """How the `relight` command beside this Python is called from here, for lines that are printed to be copied."""
+    beside = Path(sys.executable).with_name("relight")
+    if not beside.exists():
+        return f"{sys.executable} -m relight.cli"
+    if shutil.which("relight") == str(beside):
         return "relight"
-    return str(called.relative_to(Path.cwd()) if called.is_relative_to(Path.cwd()) else called)
+    here = folder or Path.cwd()
+    return str(beside.relative_to(here) if beside.is_relative_to(here) else beside)
 
 
 def when(moment: datetime | None) -> str:
