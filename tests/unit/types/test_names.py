@@ -1,0 +1,79 @@
+"""Names that live in databases and histories never change by a rename."""
+
+from __future__ import annotations
+
+from relight.types import commands, names
+
+PINNED = {
+    "ORCHESTRATOR_QUEUE": "relight",
+    "RUNNER_QUEUE": "relight-runner",
+    "GPU_QUEUE": "relight-gpu",
+    "ALGORITHM_QUEUE": "relight-algorithm",
+    "TRAINING_WORKFLOW": "TrainingWorkflow",
+    "BATCH_WORKFLOW": "RolloutBatchWorkflow",
+    "ROLLOUT_WORKFLOW": "RolloutWorkflow",
+    "EVALUATION_WORKFLOW": "EvaluationWorkflow",
+    "BEGIN_RUN": "begin_run",
+    "CHECK_RUNNERS": "check_runners",
+    "CLAIM_GPU": "claim_gpu",
+    "PREPARE_ENGINES": "prepare_engines",
+    "PLAN_STEP": "plan_step",
+    "PLAN_EVALUATION": "plan_evaluation",
+    "RUN_ATTEMPT": "run_attempt",
+    "CLOSE_ROLLOUT": "close_rollout",
+    "ADVANCE_BATCH": "advance_batch",
+    "BATCH_STATUS": "batch_status",
+    "UPDATE_POLICY": "update_policy",
+    "RECORD_EVALUATION": "record_evaluation",
+    "CHANGE_RUN": "change_run",
+    "FINISH_RUN": "finish_run",
+    "RELEASE_GPU": "release_gpu",
+    "PAUSE": "pause",
+    "RESUME": "resume",
+    "STOP_AFTER_STEP": "stop_after_step",
+    "SET_HYPERPARAMETERS": "set_hyperparameters",
+    "UPDATE_RESOURCES": "update_resources",
+    "RETRY_ROLLOUT": "retry_rollout",
+    "BATCH_DONE": "batch_done",
+    "PROGRESS": "progress",
+    "CANCEL": "cancel",
+    "SEARCH_RUN": "RelightRun",
+    "SEARCH_STEP": "RelightStep",
+    "SEARCH_STATUS": "RelightStatus",
+    "SEARCH_ALGORITHM": "RelightAlgorithm",
+    "SEARCH_TASK": "RelightTask",
+}
+
+
+def test_every_name_is_pinned() -> None:
+    found = {name: value for name, value in vars(names).items() if name.isupper() and isinstance(value, str)}
+    assert found == PINNED
+
+
+def test_workflows_register_under_the_pinned_names() -> None:
+    from temporalio.workflow import _Definition  # the SDK has no public way to ask for a definition
+
+    from relight.workflows import WORKFLOWS
+
+    definitions = [_Definition.must_from_class(workflow) for workflow in WORKFLOWS]
+    assert {definition.name for definition in definitions} == {
+        "TrainingWorkflow",
+        "RolloutBatchWorkflow",
+        "RolloutWorkflow",
+        "EvaluationWorkflow",
+    }
+    training = next(definition for definition in definitions if definition.name == "TrainingWorkflow")
+    assert set(training.updates) == set(commands.COMMANDS)
+    assert set(training.signals) == {*commands.COMMANDS, "batch_done"}
+    assert "progress" in training.queries
+
+
+def test_ids_are_pinned() -> None:
+    assert names.train_id("r") == "train/r"
+    assert names.batch_id("r", 12, 3) == "train/r/step-12/batch-3"
+    assert names.evaluation_id("r", 4) == "train/r/eval-4"
+    assert names.evaluation_batch_id("r", 4, 0) == "train/r/eval-4/batch-0"
+    assert names.planned_rollout_id("r", 12, 3, 5) == "r-s0012-g03-i5"
+    assert names.planned_rollout_id("r", 12, 3, 5, evaluation=True) == "r-e0012-g03-i5"
+    assert names.rollout_workflow_id("x") == "rollout/x"
+    assert names.runner_queue("relight-runner", "calculator") == "relight-runner.calculator"
