@@ -54,13 +54,18 @@ def reward_dimensions(reward: object, primary_key: str | None = None) -> dict[st
     """Named rewards, the primary one first."""
     if not isinstance(reward, Mapping):
         return {PRIMARY: _number(reward, "reward")}
-    given = cast("Mapping[object, object]", reward)
-    named = {str(key): _number(value, f"reward {key!r}") for key, value in given.items()}
+    named = dict(_named(name, value) for name, value in cast("Mapping[object, object]", reward).items())
     if primary_key is None:
         raise ValueError("a reward with several names needs primary_key, the name of the one to train on")
     if primary_key not in named:
         raise ValueError(f"primary_key {primary_key!r} is not among the rewards {sorted(named)}")
     return {primary_key: named.pop(primary_key), **named}
+
+
+def _named(name: object, value: object) -> tuple[str, float]:
+    if not isinstance(name, str):
+        raise TypeError(f"the name of a reward must be a string, not {type(name).__name__}")
+    return name, _number(value, f"reward {name!r}")
 
 
 def _number(value: object, what: str) -> float:

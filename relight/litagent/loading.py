@@ -14,6 +14,7 @@ import importlib
 import importlib.util
 import re
 import sys
+import sysconfig
 import traceback
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ from relight.errors import AgentLoadError
 from relight.litagent.agent import FunctionalLitAgent, LitAgent
 
 AGENT_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}")
+
+_STANDARD_LIBRARY = sysconfig.get_path("stdlib")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +107,16 @@ def _import_file(reference: str, place: str) -> ModuleType:
 
 def _where(error: BaseException) -> str:
     """`importing it raised KeyError: 'X' (file.py, line 3)`."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
-    own = [frame for frame in frames if frame.filename != __file__]
-    place = f" ({own[-1].filename}, line {own[-1].lineno})" if own and not isinstance(error, SyntaxError) else ""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_machinery(frame.filename)]
+    place = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
     last = traceback.format_exception_only(error)[-1].strip()
     return f"importing it raised {last}{place}"
+
+
+def _is_machinery(filename: str) -> bool:
+    """Of Python or of this module; the agent's author looks for a line of his own, or of a package of his."""
+    standard = filename.startswith(_STANDARD_LIBRARY) and "site-packages" not in filename
+    return filename == __file__ or filename.startswith("<frozen") or standard
 
 
 def _attribute(reference: str, owner: Any, name: str) -> Any:

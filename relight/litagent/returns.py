@@ -43,7 +43,7 @@ def sort_out(value: Any) -> Returned:
         return Returned(spans=[_as_span(item) for item in cast("list[Any]", value)])
     try:
         rewards = _rewards(value)
-    except (TypeError, ValueError) as error:
+    except Exception as error:  # what was returned may be of the user's own type and raise anything when looked at
         return Returned(value=_portable(value), invalid=f"the agent returned {describe(value)}: {error}")
     return Returned(rewards=rewards, value=_portable(value))
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from contextlib import suppress
 from typing import Final
 
 from relight.emitter.attributes import clean_text
@@ -46,6 +45,7 @@ class OutputPipe:
         self._reader, self.writer = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(self._reader, False)
         self.tail = OutputTail()
+        self._closed = False
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._reader, self._read)
 
@@ -63,14 +63,17 @@ class OutputPipe:
         if data:
             self.tail.write(data)
         else:
-            self._loop.remove_reader(self._reader)
+            self._loop.remove_reader(self._reader)  # the end of it
         return bool(data)
 
     def close(self) -> None:
         """Take what is in the pipe by now, and let go. A process that still holds it gets a broken pipe."""
-        self._loop.remove_reader(self._reader)
+        if self._closed:
+            return
+        self._closed = True
+        self.handed_over()
         for _ in range(64):
             if not self._read():
                 break
-        with suppress(OSError):
-            os.close(self._reader)
+        self._loop.remove_reader(self._reader)
+        os.close(self._reader)

@@ -272,10 +272,11 @@ class Template:
         """Let it end: it kills what it has forked, and goes."""
         if not hasattr(self, "_process"):
             return
-        self.give_up("the runner is closing")
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_CLOSE_SECONDS):
-                await self._process.wait()
+        async with self._burying:  # or a call that learns of it would kill the template before that has tidied up
+            self.give_up("the runner is closing")
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_CLOSE_SECONDS):
+                    await self._process.wait()
         await self.bury("the runner is closing")
 
 
