@@ -175,7 +175,8 @@ begin
     elsif r.status = 'cancelled' then
         return answer_v1('gone', 'the rollout is cancelled');
     end if;
-    select * into newest from attempts where rollout_id = p_rollout order by sequence_id desc limit 1;
+    select * into newest from attempts where rollout_id = p_rollout order by sequence_id desc limit 1
+    for no key update;  -- commits of its calls are over now
     if newest.open_key = p_open_key and newest.ended_at is null then
         return answer_v1('opened', '', assignment_v1(r, newest));
     end if;
@@ -229,7 +230,7 @@ begin
     if not found then
         raise exception 'there is no attempt %', p_attempt using errcode = 'RL404';
     end if;
-    select * into a from attempts where attempt_id = p_attempt;
+    select * into a from attempts where attempt_id = p_attempt for no key update;  -- commits of its calls are over now
     if a.fence <> p_fence or a.sequence_id < r.attempts then
         raise exception 'attempt % has been superseded', p_attempt using errcode = 'RL409';
     elsif a.ended_at is not null then

@@ -1,0 +1,248 @@
+"""Model calls: resolving, committing, delivering (semantics 2, 7, 8), the same in every store."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+
+import pytest
+
+from relight.errors import ConflictError, UnauthorizedError
+from relight.types.wire import Choice, DeliveryMark, OpenedAttempt, ResolveRequest
+from tests.support.store_kit import PostgresKit, StoreKit, call, finish, opened
+
+
+def resolving(attempt: OpenedAttempt, **fields: str) -> ResolveRequest:
+    values = {"rollout_id": attempt.rollout_id, "attempt_id": attempt.attempt_id, "token": attempt.token}
+    return ResolveRequest(**(values | fields))
+
+
+async def states(kit: StoreKit, *calls: object) -> list[str]:
+    return [result.state for result in await kit.store.commit_generations(list(calls))]  # type: ignore[arg-type]
+
+
+async def test_a_token_resolves_to_how_its_calls_are_served(kit: StoreKit) -> None:
+    attempt = await opened(kit)
+    context = await kit.store.resolve(resolving(attempt))
+    assert (context.run, context.step, context.model) == ("demo", 1, "policy")
+    assert context.seed_base == "7/1/0/0/1"
+    assert context.sampling == {"temperature": 1.0, "top_k": -1}
+    assert (context.agent_chooses_sampling, context.engine_wait_seconds) == (False, 120)
+    assert (context.min_version, context.max_version) == (0, 0)
+    assert (context.next_call_number, context.undelivered) == (1, [])
+
+
+async def test_the_seed_follows_the_try(kit: StoreKit) -> None:
+    await kit.add_rollout("r2", max_attempts=2, retry_condition=["agent_error"])
+    await finish(kit, await opened(kit, "r2"), failure_class="agent_error")
+    second = await opened(kit, "r2", try_number=2)
+    assert (await kit.store.resolve(resolving(second))).seed_base == "7/1/1/0/2"
+
+
+@pytest.mark.parametrize("fields", [{"token": "rl-wrong"}, {"attempt_id": "at-404"}, {"rollout_id": "r2"}])
+async def test_a_token_of_another_attempt_is_refused(kit: StoreKit, fields: dict[str, str]) -> None:
+    attempt = await opened(kit)
+    with pytest.raises(UnauthorizedError):
+        await kit.store.resolve(resolving(attempt, **fields))
+
+
+async def test_a_dead_attempts_token_is_a_conflict(kit: StoreKit) -> None:
+    old = await opened(kit)
+    new = await opened(kit, execution="x2")
+    with pytest.raises(ConflictError):
+        await kit.store.resolve(resolving(old))
+    await finish(kit, new)
+    with pytest.raises(ConflictError):
+        await kit.store.resolve(resolving(new))
+
+
+async def test_calls_of_a_cancelled_rollout_are_refused(kit: StoreKit) -> None:
+    attempt = await opened(kit)
+    await kit.cancel("r1")
+    with pytest.raises(ConflictError):
+        await kit.store.resolve(resolving(attempt))
+    assert await states(kit, call(attempt)) == ["conflict"]
+
+
+async def test_a_commit_sets_rollout_and_attempt_running(kit: StoreKit) -> None:
+    attempt = await opened(kit)
+    assert await states(kit, call(attempt)) == ["committed"]
+    assert (await kit.rollout("r1")).status == "running"
+    assert [row.status for row in await kit.attempts("r1")] == ["running"]
+
+
+async def test_the_same_call_twice_is_one_row(kit: StoreKit) -> None:
+    attempt = await opened(kit)
+    assert await states(kit, call(attempt), call(attempt)) == ["committed", "committed"]
+    assert await states(kit, call(attempt)) == ["committed"]
+    assert await kit.deliveries(attempt.attempt_id) == {1: "unknown"}
+
+
+async def test_a_call_sent_again_after_the_attempt_ended_was_committed(kit: StoreKit) -> None:
+    attempt = await opened(kit)
+    await states(kit, call(attempt))
+    await finish(kit, attempt)
+    assert await states(kit, call(attempt), call(attempt, 2)) == ["committed", "conflict"]
+
+
+async def test_a_call_number_that_another_request_has_is_numbered_anew(kit: StoreKit) -> None:
+    attempt = await opened(kit)
+    await states(kit, call(attempt, 1), call(attempt, 2, "hash-2"))
+    (result,) = await kit.store.commit_generations([call(attempt, 1, "hash-3")])
+    assert (result.state, result.next_call_number) == ("renumber", 3)
+    assert await states(kit, call(attempt, 3, "hash-3")) == ["committed"]
+
+
+async def test_calls_in_one_request_are_numbered_against_each_other(kit: StoreKit) -> None:
+    attempt = await opened(kit)
+    first, second = await kit.store.commit_generations([call(attempt, 1, "a"), call(attempt, 1, "b")])
+    assert (first.state, second.state, second.next_call_number) == ("committed", "renumber", 2)
+
+
+async def test_a_commit_with_a_stale_or_foreign_token_is_a_conflict_and_spares_the_others(kit: StoreKit) -> None:
+    await kit.add_rollout("r2")
+    old, other = await opened(kit), await opened(kit, "r2")
+    new = await opened(kit, execution="x2")
+    calls = [
+        call(old),
+        call(new),
+        call(other, token_hash="wrong"),
+        call(other, 2, rollout_id="r1"),
+        call(other, 3, attempt_id="at-404"),
+    ]
+    assert await states(kit, *calls) == ["conflict", "committed", "conflict", "conflict", "conflict"]
+    assert await kit.deliveries(old.attempt_id) == {}
+
+
+@pytest.mark.parametrize(
+    "poison",
+    [
+        {"choices": []},
+        {"call_number": 2**40},
+        {"seed": 2**70},
+        {"prompt_token_ids": [2**40]},
+    ],
+)
+async def test_a_poison_call_does_not_fail_the_others(postgres_kit: PostgresKit, poison: dict[str, object]) -> None:
+    attempt = await opened(postgres_kit)
+    bad = call(attempt, **({"number": 2} | poison) if "call_number" not in poison else poison)
+    assert await states(postgres_kit, call(attempt, 1), bad, call(attempt, 3, "hash-3")) == [
+        "committed",
+        "conflict",
+        "committed",
+    ]
+
+
+async def test_what_was_sampled_is_stored_exactly(postgres_kit: PostgresKit) -> None:
+    attempt = await opened(postgres_kit)
+    choices = [
+        Choice(index=0, response_token_ids=[3, 4], logprobs=[-0.5, -math.inf], finish_reason="stop"),
+        Choice(index=1, response_token_ids=None, logprobs=None, finish_reason=None, complete=False),
+    ]
+    record = call(attempt, choices=choices, request={"text": "a\x00b", "n": 10**30}, response={"nan": 1.5})
+    assert await states(postgres_kit, record) == ["committed"]
+    rows = await postgres_kit.database.pool.fetch("select * from generations order by choice")
+    assert [row["token_ids"] for row in rows] == [[3, 4], None]
+    assert [row["logprobs"] for row in rows] == [[-0.5, -math.inf], None]
+    assert [row["complete"] for row in rows] == [True, False]
+    assert rows[0]["prompt_token_ids"] == [1, 2, 1]
+
+
+async def test_bodies_are_stored_once_a_day(postgres_kit: PostgresKit) -> None:
+    await postgres_kit.add_rollout("r2")
+    for rollout in ("r1", "r2"):
+        attempt = await opened(postgres_kit, rollout)
+        await states(postgres_kit, *(call(attempt, number, "same", response={"id": number}) for number in (1, 2)))
+    assert await postgres_kit.database.pool.fetchval("select count(*) from bodies") == 3
+
+
+async def test_what_may_not_have_arrived_is_told_to_the_gateway(kit: StoreKit) -> None:
+    attempt = await opened(kit)
+    await states(kit, *(call(attempt, number, f"hash-{number}") for number in (1, 2, 3)))
+    mark = DeliveryMark(rollout_id="r1", attempt_id=attempt.attempt_id, call_number=1, delivered="yes")
+    await kit.store.mark_delivered([mark, mark.model_copy(update={"call_number": 2, "delivered": "no"})])
+    context = await kit.store.resolve(resolving(attempt))
+    assert context.next_call_number == 4
+    assert [(entry.call_number, entry.request_hash, entry.delivered) for entry in context.undelivered] == [
+        (2, "hash-2", "no"),
+        (3, "hash-3", "unknown"),
+    ]
+    assert context.undelivered[0].response == call(attempt, 2).response
+
+
+async def test_delivered_stays_delivered(kit: StoreKit) -> None:
+    attempt = await opened(kit)
+    await states(kit, call(attempt, 1), call(attempt, 2, "hash-2", delivered="yes"))
+    for delivered in ("no", "yes", "no"):
+        marks = [
+            DeliveryMark(rollout_id="r1", attempt_id=attempt.attempt_id, call_number=number, delivered=delivered)
+            for number in (1, 2, 9)
+        ]
+        await kit.store.mark_delivered(marks)
+    assert await kit.deliveries(attempt.attempt_id) == {1: "yes", 2: "yes"}
+
+
+async def test_contradicting_marks_in_one_request_mean_yes(kit: StoreKit) -> None:
+    attempt = await opened(kit)
+    await states(kit, call(attempt))
+    mark = DeliveryMark(rollout_id="r1", attempt_id=attempt.attempt_id, call_number=1, delivered="yes")
+    await kit.store.mark_delivered([mark, mark.model_copy(update={"delivered": "no"})])
+    assert await kit.deliveries(attempt.attempt_id) == {1: "yes"}
+
+
+async def test_policy_versions_are_those_that_the_engine_held(kit: StoreKit) -> None:
+    attempt = await opened(kit)
+    await kit.load(0)
+    loaded = asyncio.get_running_loop().time()
+    await states(kit, call(attempt, 1, "a"))
+    await asyncio.sleep(0.05)
+    await kit.load(1)
+    since = asyncio.get_running_loop().time() - loaded
+    calls = [
+        call(attempt, 2, "b", duration_seconds=0.0),
+        call(attempt, 3, "c", duration_seconds=since - 0.02),
+        call(attempt, 4, "d", duration_seconds=3600.0),
+        call(attempt, 5, "e", engine_id="upstream"),
+    ]
+    await states(kit, *calls)
+    assert await kit.versions(attempt.attempt_id) == {
+        1: (0, 0),
+        2: (1, 1),
+        3: (0, 1),
+        4: (None, 1),
+        5: (None, None),
+    }
+
+
+async def test_only_engines_that_are_ready_take_calls(kit: StoreKit) -> None:
+    await kit.load(0, engine_id="engine-b")
+    await kit.load(2, engine_id="engine-a")
+    await kit.load(0, engine_id="engine-c", state="loading")
+    engines = await kit.store.engines("demo")
+    assert [(engine.engine_id, engine.version, engine.load) for engine in engines] == [
+        ("engine-a", 2, 1),
+        ("engine-b", 0, 1),
+    ]
+    assert await kit.store.engines("other") == []
+
+
+async def test_concurrent_commits_of_one_attempt_are_all_recorded_once(postgres_kit: PostgresKit) -> None:
+    attempt = await opened(postgres_kit)
+    commits = [states(postgres_kit, call(attempt, number % 8 + 1, f"hash-{number % 8}")) for number in range(32)]
+    assert await asyncio.gather(*commits) == [["committed"]] * 32
+    assert len(await postgres_kit.deliveries(attempt.attempt_id)) == 8
+
+
+async def test_commits_against_finishes_lose_nothing_that_was_answered(postgres_kit: PostgresKit) -> None:
+    for number in range(10):
+        rollout = f"race-{number}"
+        await postgres_kit.add_rollout(rollout)
+        attempt = await opened(postgres_kit, rollout)
+        await states(postgres_kit, call(attempt, 1))
+        (answer,), outcome = await asyncio.gather(
+            states(postgres_kit, call(attempt, 2, "hash-2")), finish(postgres_kit, attempt)
+        )
+        assert outcome.succeeded
+        deliveries = await postgres_kit.deliveries(attempt.attempt_id)
+        assert (2 in deliveries) == (answer == "committed")
+        assert "unknown" not in deliveries.values()
