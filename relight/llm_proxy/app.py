@@ -74,10 +74,16 @@ class Gateway:
         self, exchange: Exchange, rollout_id: str, attempt_id: str, route: Route, content: bytes
     ) -> None:
         """Serve a call; it is cancelled when its agent leaves."""
-        async with asyncio.TaskGroup() as group:
-            call = group.create_task(self._call(exchange, rollout_id, attempt_id, route, content))
-            watcher = group.create_task(cancel_when_gone(exchange, call))
-            call.add_done_callback(lambda _: watcher.cancel())
+        serving = cast("asyncio.Task[None]", asyncio.current_task())
+        try:
+            async with asyncio.TaskGroup() as group:
+                watcher = group.create_task(cancel_when_gone(exchange, serving))
+                await self._call(exchange, rollout_id, attempt_id, route, content)
+                watcher.cancel()
+        except asyncio.CancelledError:
+            if not exchange.gone:
+                raise
+            serving.uncancel()
 
     async def _call(self, exchange: Exchange, rollout_id: str, attempt_id: str, route: Route, content: bytes) -> None:
         try:
@@ -113,11 +119,11 @@ class Gateway:
         await exchange.answer(orjson.dumps(status))
 
 
-async def cancel_when_gone(exchange: Exchange, call: asyncio.Task[None]) -> None:
-    """Cancel a call whose agent has closed the connection."""
+async def cancel_when_gone(exchange: Exchange, serving: asyncio.Task[None]) -> None:
+    """Cancel the task that serves a call whose agent has closed the connection."""
     await exchange.wait_until_gone()
     if exchange.gone:
-        call.cancel()
+        serving.cancel()
 
 
 @asynccontextmanager

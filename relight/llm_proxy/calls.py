@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from time import monotonic
 from typing import Any, TypeVar, cast
 
@@ -254,7 +255,7 @@ class Calls:
             arrived = await send(exchange, pieces)
         finally:
             # A stream whose agent left before its very end was read all the same.
-            self._tasks.create_task(self._settle(attempt, leftover, arrived or seen))
+            self._settle(attempt, leftover, arrived or seen)
 
     async def _committed(self, attempt: Attempt, leftover: Leftover) -> None:
         if leftover.committing is None:
@@ -270,15 +271,28 @@ class Calls:
         if refusal is not None:
             raise refusal
 
-    async def _settle(self, attempt: Attempt, leftover: Leftover, arrived: bool) -> None:
-        """Mark an answer; one that did not arrive is kept for the next identical call."""
+    def _settle(self, attempt: Attempt, leftover: Leftover, arrived: bool) -> None:
+        """Mark an answer once it is committed; one that did not arrive is kept for the next identical call."""
         leftover.certain = True
         if not arrived:
             attempt.leave(leftover)
-        if leftover.committing is not None and await leftover.committing is not None:
-            attempt.forget(leftover)
-            return
         attempt.touch()
+        if leftover.committing is None:
+            self._mark(attempt, leftover, arrived)
+        elif leftover.committing.done():
+            self._mark_committed(attempt, leftover, arrived, leftover.committing)
+        else:
+            leftover.committing.add_done_callback(partial(self._mark_committed, attempt, leftover, arrived))
+
+    def _mark_committed(
+        self, attempt: Attempt, leftover: Leftover, arrived: bool, committing: asyncio.Future[Refusal | None]
+    ) -> None:
+        if committing.cancelled() or committing.result() is not None:
+            attempt.forget(leftover)
+        else:
+            self._mark(attempt, leftover, arrived)
+
+    def _mark(self, attempt: Attempt, leftover: Leftover, arrived: bool) -> None:
         mark = DeliveryMark(
             rollout_id=attempt.context.rollout_id,
             attempt_id=attempt.context.attempt_id,
