@@ -22,7 +22,7 @@ from relight.cli.launch import check_existing, is_under_way, launch
 from relight.cli.plot import plot_run
 from relight.cli.progress import Look, held_out_summary
 from relight.cli.reader import StoreReader
-from relight.cli.render import own_program
+from relight.cli.render import command_line
 from relight.cli.run_check import check_run, name_stem, next_name
 from relight.cli.screens import Screen, make_screen
 from relight.cli.train import web_ui_page
@@ -149,16 +149,16 @@ def conclude(look: Look, settings: Settings, stack: DemoStack, total_seconds: fl
 
 def conclusion_lines(view: RunView, settings: Settings, home: Path, svg: Path, kept: bool) -> list[str]:
     """Where everything is."""
-    program = own_program()
-    again = f"{program} status --watch {view.run}"
+    again = command_line("status", "--watch", view.run)
+    back = f"{command_line('up', '--detach')} && {again}"
     return [
         "",
         f"reward curve     {svg}",
         f"run              {view.run}, in {home / 'runs' / view.run}; logs in {home / 'logs'}",
         f"Temporal Web UI  {web_ui_page(settings, view.run) or settings.temporal_address}",
         f"store            {settings.store_url}",
-        f"look again       {again if kept else f'{program} up --detach && {again}'}",
-        *([f"stop the stack   {program} down"] if kept else []),
+        f"look again       {again if kept else back}",
+        *([f"stop the stack   {command_line('down')}"] if kept else []),
     ]
 
 

@@ -117,6 +117,8 @@ def status_line(look: Look) -> str:
         return f"evaluating version {evaluation.version}: {counts_text(evaluation.rollouts)}"
     if view.phase == "sampling" and view.open_step:
         return f"{place}  sampling: {counts_text(view.open_step.rollouts)}"
+    if view.phase in ("starting", "waiting"):
+        return "starting the engines and the trainer" if view.gpu_hosts else "starting"
     return f"{place}  {view.phase or view.status}"
 
 

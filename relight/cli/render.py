@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
+from relight.cli import output
+
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """A table on stdout; where that is no terminal, lines are never cut."""
@@ -30,6 +32,12 @@ def own_program(folder: Path | None = None) -> str:
         return "relight"
     here = folder or Path.cwd()
     return str(beside.relative_to(here) if beside.is_relative_to(here) else beside)
+
+
+def command_line(*words: str) -> str:
+    """A command to come back with: the program as it is called here, and the home folder where one was given."""
+    home = output.current.flags.get("home")
+    return " ".join([own_program(), *words, *(["--home", str(home)] if home else [])])
 
 
 def when(moment: datetime | None) -> str:

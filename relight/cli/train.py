@@ -14,6 +14,7 @@ from relight.cli import output
 from relight.cli.follow import RunSource, follow
 from relight.cli.launch import launch
 from relight.cli.reader import StoreReader
+from relight.cli.render import command_line
 from relight.cli.run_check import check_run, check_run_name, name_stem, next_name
 from relight.cli.screens import make_screen
 from relight.connections import connect_temporal
@@ -73,7 +74,7 @@ async def watch(run: str, reader: StoreReader, client: Client | None, settings: 
         with make_screen() as screen:
             look = await follow(source, screen)
     except asyncio.CancelledError:
-        output.say(f"detached; run {run} goes on. Come back with: relight status --watch {run}")
+        output.say(f"detached; run {run} goes on. Come back with: {command_line('status', '--watch', run)}")
         raise SystemExit(DETACHED_EXIT_CODE) from None
     raise SystemExit(0 if look.outcome and look.outcome.finished else 1)
 
@@ -87,7 +88,7 @@ def _announce(settings: Settings, run: str, started: bool, detach: bool) -> None
     if page:
         output.say(f"  web UI: {page}")
     if detach:
-        output.say(f"  watch it with: relight status --watch {run}")
+        output.say(f"  watch it with: {command_line('status', '--watch', run)}")
 
 
 def web_ui_page(settings: Settings, run: str) -> str | None:

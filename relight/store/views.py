@@ -62,13 +62,12 @@ async def get_run(database: Database, run: str) -> RunView:
         marks = await database.row("view_version_marks", run, connection=connection)
         engines = await database.fetch("view_engines", run, connection=connection)
         hosts = await database.fetch("view_gpu_hosts", run, connection=connection)
-        rewards, evaluations = await _curves(database, run, connection)
         return RunView.model_validate(
             {
                 **dict(rows[0]),
                 **dict(marks or {}),
-                "rewards": rewards,
-                "evaluations": evaluations,
+                "rewards": await _rewards(database, run, connection),
+                "evaluations": await _evaluations(database, run, connection),
                 "engines": [dict(row) for row in engines],
                 "gpu_hosts": [dict(row) for row in hosts],
                 "open_step": await _open_step(database, run, connection),
@@ -156,19 +155,17 @@ async def get_cluster(database: Database) -> ClusterView:
     )
 
 
-async def _curves(
-    database: Database, run: str, connection: Connection
-) -> tuple[dict[int, float], list[EvaluationView]]:
-    rewards: dict[int, float] = {}
-    evaluations: dict[int, dict[str, Any]] = defaultdict(dict)
-    for row in await database.fetch("view_run_metrics", run, connection=connection):
-        group, _, name = row["name"].partition("/")
-        if group == "train":
-            rewards[row["step"]] = row["value"]
-        else:
-            evaluations[row["step"]][name] = row["value"] if name in ("reward", "seconds") else int(row["value"])
-    views = [EvaluationView(version=version, **values) for version, values in sorted(evaluations.items())]
-    return rewards, views
+async def _rewards(database: Database, run: str, connection: Connection) -> dict[int, float]:
+    rows = await database.fetch("view_rewards_by_step", run, connection=connection)
+    return {row["step"]: row["reward"] for row in rows}
+
+
+async def _evaluations(database: Database, run: str, connection: Connection) -> list[EvaluationView]:
+    found: dict[int, dict[str, Any]] = defaultdict(dict)
+    for row in await database.fetch("view_evaluations", run, connection=connection):
+        name = row["name"].removeprefix("eval/")
+        found[row["step"]][name] = row["value"] if name in ("reward", "seconds") else int(row["value"])
+    return [EvaluationView(version=version, **values) for version, values in sorted(found.items())]
 
 
 async def _steps(

@@ -1,26 +1,31 @@
 -- name: view_runs
 -- Newest first; $1 names one run, or null for all.
 select r.*, r.file->>'agent' as agent, coalesce(r.file->'algorithm'->>'name', 'grpo') as algorithm,
-       coalesce(s.step, 0) as step, t.value as reward, e.value as held_out
+       coalesce(s.step, 0) as step, s.reward, e.value as held_out
 from runs r
-left join lateral (select max(step) as step from steps where run = r.run and step > 0 and status = 'recorded') s on true
-left join lateral (select value from metrics where run = r.run and name = 'train/reward' order by step desc limit 1) t on true
+left join lateral (select step, (metrics->>'reward_mean')::float8 as reward from steps
+                   where run = r.run and step > 0 and status = 'recorded' order by step desc limit 1) s on true
 left join lateral (select value from metrics where run = r.run and name = 'eval/reward' order by step desc limit 1) e on true
 where $1::text is null or r.run = $1
 order by r.created_at desc, r.run
 limit $2
 
--- name: view_run_metrics
+-- name: view_evaluations
 select step, name, value from metrics
-where run = $1 and name in ('train/reward', 'eval/reward', 'eval/rewarded', 'eval/failed', 'eval/seconds')
+where run = $1 and name in ('eval/reward', 'eval/rewarded', 'eval/failed', 'eval/seconds')
 order by step
+
+-- name: view_rewards_by_step
+-- Mean over the real rewards of each recorded step.
+select step, (metrics->>'reward_mean')::float8 as reward from steps
+where run = $1 and step > 0 and status = 'recorded' and metrics ? 'reward_mean' order by step
 
 -- name: view_steps
 -- Training steps after $2, oldest first; $3: only open (false) or recorded (true) ones, null for all.
-select s.*, m.value as reward
-from steps s left join metrics m on m.run = s.run and m.step = s.step and m.name = 'train/reward'
-where s.run = $1 and s.step > $2 and ($3::boolean is null or (s.status = 'recorded') = $3)
-order by s.step
+select *, (metrics->>'reward_mean')::float8 as reward
+from steps
+where run = $1 and step > $2 and ($3::boolean is null or (status = 'recorded') = $3)
+order by step
 limit $4
 
 -- name: view_counts

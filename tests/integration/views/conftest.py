@@ -33,7 +33,7 @@ async def _seed(connection: Connection) -> None:
              '{"rollouts": 1.5, "total": 2.0}', now()),
             ('calc-1', 2, 'planned', '{}', 1, '{}', '{}', null);
         insert into metrics (run, step, name, value) values
-            ('calc-1', 1, 'train/reward', 0.5), ('calc-1', 1, 'train/loss', 0.1),
+            ('calc-1', 1, 'train/loss', 0.1),
             ('calc-1', 0, 'eval/reward', 0.52), ('calc-1', 0, 'eval/rewarded', 239), ('calc-1', 0, 'eval/failed', 1),
             ('calc-1', 0, 'eval/seconds', 3.5);
         insert into policy_versions (run, version, weights_hash, export_path, checkpoint_path)
