@@ -13,9 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from relight.errors import ConfigError
 from relight.gpu_worker.verl_keys import flatten_verl_keys
 
-LossAggregation = Literal[
-    "token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"
-]
+LossAggregation = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
 
 _SAME_AS_VERL = {
     "actor.optim.lr": "learning_rate",

@@ -79,19 +79,19 @@ def _read_row(path: Path, number: int, line: bytes) -> TrainRow:
 
 
 def rollout_weights(rows: Sequence[TrainRow], loss_agg_mode: str) -> list[float]:
-    """Weights by which each rollout pulls the same, whether it has one row or ten.
+    """Weights by which each rollout counts the same, whether it has one row or ten.
 
-    A weight w says that verl's loss takes the row w times: numerators are multiplied by it, and the rows and tokens
-    that verl's aggregation divides by are counted with it. With n rows and N trained tokens in the row's rollout, and
-    M the mean of N over the batch's rollouts:
+    With them the loss is the mean over rollouts of what verl's loss is on the rows of that rollout alone; the mode
+    says how a rollout's rows and tokens share its part. A weight w says that verl's loss takes the row w times:
+    numerators are multiplied by it, and the rows and tokens that verl's aggregation divides by are counted with it.
+    With n rows and N trained tokens in the row's rollout, and M the mean of N over the batch's rollouts:
 
-    - `seq-mean-token-mean`: a row's pull is w, so w = 1/n. Rows of a rollout count alike.
-    - `token-mean`: a row's pull is w times its tokens, so w = M/N. Tokens of a rollout count alike.
-    - the modes that sum over tokens let long answers pull harder on purpose: w = 1/n, the mean over a rollout's rows.
+    - `token-mean`: verl lets a row pull by its tokens, so w = M/N. Tokens of a rollout count alike.
+    - `seq-mean-token-mean`: verl lets rows pull alike, so w = 1/n. Rows of a rollout count alike.
+    - `seq-mean-token-sum`, `-norm`: w = 1/n too; that long answers pull harder is what these modes are chosen for.
 
-    So ten rows of the same content move the weights as one of them does. Where each rollout has one row, the first and
-    last are verl's own loss; `token-mean` is so if all rollouts have equally many tokens. A row with no trained token
-    weighs nothing.
+    Where each rollout has one row, all but `token-mean` are verl's own loss, and that is, too, if the rollouts have
+    equally many tokens. A row with no trained token weighs nothing.
     """
     tokens: Counter[str] = Counter()
     rows_of: Counter[str] = Counter()

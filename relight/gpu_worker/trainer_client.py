@@ -21,7 +21,7 @@ from typing import Any
 import orjson
 
 from relight import errors
-from relight.errors import RelightError, TrainerError
+from relight.errors import ModelError, RelightError, TrainerError
 from relight.gpu_worker.checkpoints import Manifest
 from relight.gpu_worker.processes import ChildProcess, clean_environment, log_tail
 from relight.gpu_worker.rows import TrainRow, write_rows
@@ -143,12 +143,14 @@ class TrainerProcess:
 
         Raises:
             ConfigError: a verl key is at fault.
+            ModelError: the model directory lacks configuration, weights or tokenizer.
             TrainerError: it did not come up; with the end of its log.
         """
         keys = startup_keys(flatten_verl_keys(verl_keys or {}))
         await asyncio.to_thread(workdir.mkdir, parents=True, exist_ok=True)
         log = log or workdir / "trainer.log"
         trainer = cls([], workdir, log)
+        await asyncio.to_thread(_check_model, model_dir)
         try:
             await trainer._spawn(model_dir, ranks, clean_environment(env), keys, threads or default_threads())
             await trainer._wait_ready(on_progress or (lambda _: None))
@@ -360,6 +362,13 @@ def _rank_environment(rank: int, ranks: int, threads: int) -> dict[str, str]:
         "OMP_NUM_THREADS": str(threads),
         "TOKENIZERS_PARALLELISM": "false",
     }
+
+
+def _check_model(directory: Path) -> None:
+    """Say at once what a trainer would find out after importing verl."""
+    for wanted in ("config.json", "*.safetensors", "tokenizer*"):
+        if not any(directory.glob(wanted)):
+            raise ModelError(f"model directory {directory} has no {wanted}")
 
 
 def _text(path: Path | None) -> str | None:
