@@ -208,6 +208,8 @@ def free_port() -> Iterator[int]:
 async def prepare(database_url: str, engine_url: str, rollouts: int) -> None:
     """A run whose engine is ready, and rollouts whose agents choose their sampling (so that 32 tokens are 32)."""
     database = await Database.connect(database_url, max_size=2)
+    await database.pool.execute("alter system reset all")  # tests run Postgres without fsync; here it is to cost
+    await database.pool.execute("select pg_reload_conf()")
     await seed_run(database)
     plan = {"sampling": {"temperature": 1.0, "max_tokens": None, "top_k": -1, "agent_chooses": True}}
     await database.pool.execute("update steps set plan = $1", plan)
