@@ -172,6 +172,8 @@ class MemoryStore:
             return OpenAnswer(state="gone", reason=f"try {newest.try_number} has begun")
         if newest and newest.open_key != key and any(attempt.open_key == key for attempt in rollout.attempts):
             return OpenAnswer(state="gone", reason="another execution has taken over")
+        if rollout.run is not None and self.runs[rollout.run].status != "running":
+            return OpenAnswer(state="gone", reason=f"the run is {self.runs[rollout.run].status}")
         reason = self._waits(rollout.run)
         return OpenAnswer(state="wait", reason=reason) if reason else None
 
@@ -182,8 +184,6 @@ class MemoryStore:
         states = [engine.state for engine in self._engines.values() if engine.info.run == name]
         if run.paused:
             return "the run is paused"
-        if run.status != "running":
-            return f"the run is {run.status}"
         if states and not {"ready", "loading"} & set(states):
             return "no engine is ready"
         return None

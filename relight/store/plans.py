@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict
 
 from relight.errors import NotFoundError
 from relight.store.database import Connection, Database
-from relight.store.runs import lock_epoch
+from relight.store.runs import lock_running
 from relight.types import names
 from relight.types.payloads import (
     Advance,
@@ -120,7 +120,7 @@ async def plan_step(db: Database, place: StepInput) -> StepPlan:
         SupersededError: an older epoch asks.
     """
     async with db.transaction() as connection:
-        run = await lock_epoch(db, connection, place.run, place.epoch)
+        run = await lock_running(db, connection, place.run, place.epoch)
         row = await db.row("lock_step", place.run, place.step, connection=connection)
         if row is None:
             if run["paused"]:
@@ -213,7 +213,7 @@ async def plan_evaluation(db: Database, place: StepInput) -> StepPlan:
     """Plan the evaluation of policy version `place.step`, or return its plan."""
     version = place.step
     async with db.transaction() as connection:
-        run = await lock_epoch(db, connection, place.run, place.epoch)
+        run = await lock_running(db, connection, place.run, place.epoch)
         planned = await db.value("count_rollouts", place.run, "eval", version, connection=connection)
         if not planned:
             await _write_evaluation(db, connection, run, version)
@@ -245,7 +245,7 @@ async def _write_evaluation(db: Database, connection: Connection, run: Mapping[s
 async def record_evaluation(db: Database, place: StepInput) -> EvaluationResult:
     """Write the mean over real rewards; failures are counted beside it (semantics 9)."""
     async with db.transaction() as connection:
-        await lock_epoch(db, connection, place.run, place.epoch)
+        await lock_running(db, connection, place.run, place.epoch)
         counts = await db.row("evaluation_counts", place.run, place.step, connection=connection)
         assert counts is not None
         for name in ("reward", "rewarded", "failed", "seconds"):
@@ -261,7 +261,7 @@ async def advance_batch(db: Database, batch: AdvanceInput) -> Advance:
     """What is left to run in a batch; with nothing left it is filled up or closed."""
     key = (batch.run, batch.kind, batch.step, batch.batch)
     async with db.transaction() as connection:
-        run = await lock_epoch(db, connection, batch.run, batch.epoch)
+        run = await lock_running(db, connection, batch.run, batch.epoch)
         step = await db.row("lock_step", batch.run, batch.step, connection=connection)
         await _close_lost(db, connection, batch)
         left = await _open_places(db, connection, key)

@@ -12,6 +12,7 @@ from relight.datasets import Tasks
 from relight.errors import ConfigError, NotFoundError, SupersededError
 from relight.store.changes import apply_change
 from relight.store.database import Connection, Database
+from relight.types import names
 from relight.types.payloads import BeginInput, ChangeInput, ChangeResult, FinishInput, RunState
 from relight.types.run_file import RunFile
 
@@ -65,6 +66,7 @@ async def begin_run(db: Database, begin: BeginInput, train: Tasks, evaluation: T
         elif run["driver"] != begin.driver:
             _may_go_on(dict(run), begin.file)
             await db.execute("take_over_run", begin.run, begin.driver, connection=connection)
+            await db.execute("requeue_cancelled", begin.run, names.CANCELLED_WORKFLOW, connection=connection)
         return await _state(db, connection, begin.run)
 
 
@@ -130,11 +132,27 @@ async def lock_epoch(db: Database, connection: Connection, run: str, epoch: int)
     return dict(row)
 
 
+async def lock_running(db: Database, connection: Connection, run: str, epoch: int) -> Mapping[str, Any]:
+    """The run's row, locked; an older epoch and a run that has ended are refused.
+
+    Raises:
+        SupersededError: somebody else drives it, or it has ended.
+    """
+    row = await lock_epoch(db, connection, run, epoch)
+    if row["status"] != "running":
+        raise SupersededError(f"run {run} is {row['status']}")
+    return row
+
+
 async def finish_run(db: Database, finish: FinishInput) -> None:
     """Close a run; closing it twice changes nothing."""
     async with db.transaction() as connection:
         await lock_epoch(db, connection, finish.run, finish.epoch)
         await db.execute("finish_run", finish.run, finish.status, finish.error, connection=connection)
+        if finish.status == "cancelled":
+            closed = await db.fetch("cancel_open_rollouts", finish.run, names.CANCELLED_WORKFLOW, connection=connection)
+            ids = [row["rollout_id"] for row in closed]
+            await db.execute("close_attempts_of", ids, "cancelled", names.CANCELLED_WORKFLOW, connection=connection)
 
 
 async def change_run(db: Database, change: ChangeInput) -> ChangeResult:

@@ -56,6 +56,8 @@ SEARCH_STATUS: Final = "RelightStatus"
 SEARCH_ALGORITHM: Final = "RelightAlgorithm"
 SEARCH_TASK: Final = "RelightTask"
 
+CANCELLED_WORKFLOW: Final = "its workflow was cancelled"
+"""Failure of rollouts that ended with their run; whoever drives it again starts them anew."""
 RUN_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 
 

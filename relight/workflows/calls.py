@@ -12,7 +12,7 @@ from typing import TypeVar
 from pydantic import BaseModel
 from temporalio import workflow
 from temporalio.common import Priority, RetryPolicy
-from temporalio.exceptions import ActivityError, ApplicationError, ChildWorkflowError
+from temporalio.exceptions import ActivityError, ApplicationError, ChildWorkflowError, FailureError
 from temporalio.workflow import ActivityCancellationType
 
 Out = TypeVar("Out", bound=BaseModel)
@@ -100,4 +100,5 @@ def cause_of(error: BaseException) -> tuple[str, str]:
     while isinstance(cause, (ActivityError, ChildWorkflowError)) and cause.cause:
         cause = cause.cause
     kind = cause.type if isinstance(cause, ApplicationError) and cause.type else type(cause).__name__
-    return kind, str(cause).split("\n")[0]
+    message = cause.message if isinstance(cause, FailureError) else str(cause)
+    return kind, message.split("\n")[0]

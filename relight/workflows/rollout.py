@@ -81,7 +81,7 @@ class RolloutWorkflow:
 
     async def _ended_by(self, error: BaseException) -> RolloutResult:
         if is_cancelled_exception(error):
-            return await asyncio.shield(self._close(self.cancel_reason or "cancelled"))
+            return await asyncio.shield(self._close(self.cancel_reason or names.CANCELLED_WORKFLOW))
         return RolloutResult(rollout_id=self.rollout.rollout_id, message=": ".join(cause_of(error)))
 
     async def _close(self, reason: str) -> RolloutResult:

@@ -3,7 +3,7 @@
     begin -> wait for runners and a GPU host -> evaluate -> (plan -> batches -> update -> evaluate every k)* -> finish
 
 Every step of that is an activity that can run twice, and every decision is a row in Postgres before it is acted on;
-what is kept here only saves looking. Batches outlive a continue-as-new and report by signal; a lost signal costs a minute.
+what is kept here only saves looking. Batches outlive a continue-as-new and report by signal; a lost one costs a minute.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 from temporalio import workflow
 from temporalio.exceptions import (
     ActivityError,
+    ApplicationError,
     ChildWorkflowError,
     WorkflowAlreadyStartedError,
     is_cancelled_exception,
@@ -75,6 +76,7 @@ class TrainingWorkflow(CommandHandlers):
         self.waiting_for: str | None = None
         self.plan: StepPlan | None = None
         self.reports: dict[tuple[int, int], BatchReport] = {}
+        self.started: set[tuple[int, int]] = set()
 
     @workflow.run
     async def run(self, raw: Any) -> Progress:
@@ -201,6 +203,7 @@ class TrainingWorkflow(CommandHandlers):
             concurrency=self.input.concurrency,
             notify=True,
         )
+        self.started.add((plan.step, number))
         try:
             await workflow.start_child_workflow(
                 names.BATCH_WORKFLOW,
@@ -302,12 +305,24 @@ class TrainingWorkflow(CommandHandlers):
         workflow.continue_as_new(self.input.model_copy(update={"cursor": self.cursor}))
 
     async def _ended_by(self, error: BaseException) -> None:
-        if cause_of(error)[0] == "SupersededError":
+        """Close the run, unless somebody else drives it now."""
+        kind, message = cause_of(error)
+        if kind == "SupersededError":
             return
-        cancelled = is_cancelled_exception(error)
-        await asyncio.shield(
-            self._finish("cancelled" if cancelled else "failed", None if cancelled else cause_of(error)[1])
-        )
+        await asyncio.shield(self._cancel_open_batches())
+        if is_cancelled_exception(error):
+            await asyncio.shield(self._finish("cancelled"))
+        else:
+            await asyncio.shield(self._finish("failed", message))
+
+    async def _cancel_open_batches(self) -> None:
+        """Batches outlive this workflow, so they are cancelled by id, and waited for, bounded (semantics 20)."""
+        for step, number in sorted(self.started - set(self.reports)):
+            batch = workflow.get_external_workflow_handle(names.batch_id(self.name, step, number))
+            try:
+                await batch.cancel()
+            except ApplicationError:
+                workflow.logger.info("batch %s of step %s has ended already", number, step)
 
     async def _finish(self, status: Any, error: str | None = None) -> None:
         if self.cursor.epoch == 0:

@@ -48,6 +48,13 @@ async def always_right(attempt: OpenedAttempt) -> FinishRequest:
     return FinishRequest(attempt_id=attempt.attempt_id, fence=attempt.fence, reward=reward)
 
 
+async def heartbeat() -> None:
+    """A cancel comes with the answer to a heartbeat."""
+    while True:
+        activity.heartbeat()
+        await asyncio.sleep(0.5)
+
+
 class ScriptedRunner:
     """Runs attempts as the agent function says; counts how often each rollout ran."""
 
@@ -74,7 +81,11 @@ class ScriptedRunner:
         outcome = answer.outcome
         if answer.attempt:
             self.ran[attempt.rollout_id] += 1
-            outcome = await self.store.finish_attempt(await self.agent(answer.attempt))
+            beating = asyncio.create_task(heartbeat())
+            try:
+                outcome = await self.store.finish_attempt(await self.agent(answer.attempt))
+            finally:
+                beating.cancel()
         assert outcome is not None
         return RolloutResult(
             rollout_id=outcome.rollout_id,

@@ -58,7 +58,6 @@ $$;
 create function run_waits_v1(p_run text) returns text language sql stable as $$
     select case
         when paused then 'the run is paused'
-        when status <> 'running' then 'the run is ' || status
         when (select not bool_or(state in ('ready', 'loading')) from engines where run = p_run) then 'no engine is ready'
     end
     from runs where run = p_run
@@ -66,7 +65,8 @@ $$;
 
 -- Add spans (a JSON array) to an attempt; sequence ids count from 1 without gaps in a rollout. Returns how many were new.
 create function add_spans_v1(p_rollout text, p_attempt text, p_fence bigint, p_spans jsonb) returns int
-language plpgsql as $$
+language plpgsql
+set plan_cache_mode = force_generic_plan set enable_seqscan = off as $$
 declare
     r rollouts;
     added int;
@@ -156,13 +156,18 @@ begin
             select from attempts where rollout_id = r.rollout_id and open_key = p_open_key) then
         return answer_v1('gone', 'another execution has taken over');
     end if;
+    select 'the run is ' || status into reason from runs where run = r.run and status <> 'running';
+    if found then
+        return answer_v1('gone', reason);  -- nobody drives it; whoever does so next starts the rollout anew
+    end if;
     reason := run_waits_v1(r.run);
     return case when reason is not null then answer_v1('wait', reason) end;
 end $$;
 
 create function open_attempt_v1(
     p_rollout text, p_try int, p_open_key text, p_worker text, p_attempt text, p_token_hash text
-) returns jsonb language plpgsql as $$
+) returns jsonb language plpgsql
+set plan_cache_mode = force_generic_plan set enable_seqscan = off as $$
 declare
     r rollouts;
     newest attempts;
@@ -219,7 +224,8 @@ $$;
 create function finish_attempt_v1(
     p_attempt text, p_fence bigint, p_class text, p_reward double precision, p_message text, p_error jsonb,
     p_output text, p_output_bytes bigint, p_seconds double precision, p_spans jsonb
-) returns jsonb language plpgsql as $$
+) returns jsonb language plpgsql
+set plan_cache_mode = force_generic_plan set enable_seqscan = off as $$
 declare
     r rollouts;
     a attempts;
@@ -266,46 +272,4 @@ begin
         where rollout_id = r.rollout_id;
     end if;
     return outcome_v1(a);
-end $$;
-
--- Model calls of these attempts are about to be recorded: lock those that are theirs, and mark them as running.
-create function enter_generations_v1(p_attempts text[], p_tokens text[])
-returns table (attempt_id text, rollout_id text, day date, token_hash text, alive boolean) language plpgsql as $$
-begin
-    perform from rollouts r where r.status = 'preparing' and r.rollout_id in (
-        select a.rollout_id from attempts a where a.attempt_id = any (p_attempts))
-    order by r.rollout_id for no key update;
-    perform from attempts a where a.attempt_id = any (p_attempts) order by a.attempt_id for no key update;
-    update rollouts r set status = 'running'
-    from attempts a join unnest(p_attempts, p_tokens) as given(id, token) on a.attempt_id = given.id
-    where a.token_hash = given.token and r.rollout_id = a.rollout_id and r.status = 'preparing' and a.ended_at is null;
-    update attempts a set status = 'running', last_heartbeat = clock_timestamp()
-    from unnest(p_attempts, p_tokens) as given(id, token)
-    where a.attempt_id = given.id and a.token_hash = given.token and a.ended_at is null
-      and (a.status = 'preparing' or a.last_heartbeat < clock_timestamp() - interval '1 s');
-    return query
-        select a.attempt_id, r.rollout_id, r.day, a.token_hash, a.ended_at is null and r.status <> 'cancelled'
-        from attempts a join rollouts r using (rollout_id) where a.attempt_id = any (p_attempts);
-end $$;
-
--- The policy version that an engine held so many seconds ago; null: unknown.
-create function version_at_v1(p_engine text, p_seconds_ago double precision) returns int language sql stable as $$
-    select version from engine_loads
-    where engine_id = p_engine and loaded_at <= clock_timestamp() - make_interval(secs => p_seconds_ago)
-    order by load desc limit 1
-$$;
-
--- A partition for a day, before rows of that day exist. False: it is there, or the default partition holds such rows.
-create function ensure_partition_v1(p_table text, p_day date) returns boolean language plpgsql as $$
-declare
-    part text := format('%s_%s', p_table, to_char(p_day, 'YYYYMMDD'));
-begin
-    if to_regclass(quote_ident(part)) is not null then
-        return false;
-    end if;
-    execute format('create table %I (like %I including all)', part, p_table);
-    execute format('alter table %I attach partition %I for values from (%L) to (%L)', p_table, part, p_day, p_day + 1);
-    return true;
-exception when check_violation then
-    return false;
 end $$;

@@ -14,6 +14,16 @@ values ($1, $2, $3, $4, $5, $6, $7, $8, 'starting')
 update runs set epoch = epoch + 1, driver = $2, status = 'running', error = null, finished_at = null, phase = 'starting'
 where run = $1 returning epoch
 
+-- name: requeue_cancelled
+-- Rollouts that ended with their run are open again; those that somebody cancelled by themselves are not.
+update rollouts set status = 'requeuing', failure_class = null, failure = null, ended_at = null
+where run = $1 and status = 'cancelled' and counted is null and failure = $2
+
+-- name: cancel_open_rollouts
+update rollouts set status = 'cancelled', failure_class = 'cancelled', failure = $2, ended_at = now()
+where run = $1 and status not in ('succeeded', 'failed', 'cancelled')
+returning rollout_id
+
 -- name: insert_dataset
 insert into datasets (dataset_id, source, row_count) values ($1, $2, $3) on conflict do nothing
 

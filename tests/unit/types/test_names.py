@@ -37,6 +37,7 @@ PINNED = {
     "BATCH_DONE": "batch_done",
     "PROGRESS": "progress",
     "CANCEL": "cancel",
+    "CANCELLED_WORKFLOW": "its workflow was cancelled",
     "SEARCH_RUN": "RelightRun",
     "SEARCH_STEP": "RelightStep",
     "SEARCH_STATUS": "RelightStatus",
