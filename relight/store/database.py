@@ -30,6 +30,7 @@ AWAY = ("08", "53", "57")
 """Classes of SQLSTATE that pass by themselves: connection lost, out of resources, shutting down or starting."""
 TRY_AGAIN = frozenset({"40001", "40P01"})
 """Serialization failure and deadlock: the same transaction may be sent again."""
+CONNECT_SECONDS = 10.0
 UNSTORABLE = ("22", "54")
 """Classes of SQLSTATE for values that can't be stored."""
 
@@ -106,7 +107,7 @@ class Database:
         self.pool = pool
 
     @classmethod
-    async def connect(cls, url: str, *, min_size: int = 1, max_size: int = 8) -> Database:
+    async def connect(cls, url: str, *, max_size: int = 8) -> Database:
         """Open the pool.
 
         Raises:
@@ -115,13 +116,15 @@ class Database:
         try:
             pool = await asyncpg.create_pool(
                 url,
-                min_size=min_size,
+                min_size=0,  # with a minimum, asyncpg logs tracebacks while it can't keep it up
                 max_size=max_size,
                 init=_prepare,
                 reset=_reset,
                 command_timeout=60,
-                timeout=10,
+                timeout=CONNECT_SECONDS,
             )
+            async with pool.acquire(timeout=CONNECT_SECONDS):
+                pass
         except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError, ValueError) as error:
             raise PostgresError(
                 f"can't reach Postgres at {redact_url(url)}: {error or type(error).__name__}; "

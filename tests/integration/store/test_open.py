@@ -126,9 +126,10 @@ async def test_a_pause_leaves_what_is_under_way_alone(kit: StoreKit) -> None:
     assert [attempt.ended for attempt in await kit.attempts("r1")] == [False]
 
 
-async def test_a_run_that_is_not_running_waits(kit: StoreKit) -> None:
-    await kit.set_run(status="interrupted")
-    assert (await open_(kit)).reason == "the run is interrupted"
+async def test_a_run_that_is_not_running_opens_nothing(kit: StoreKit) -> None:
+    await kit.set_run(status="interrupted", paused=True)
+    answer = await open_(kit)
+    assert (answer.state, answer.reason) == ("gone", "the run is interrupted")
 
 
 @pytest.mark.parametrize(("state", "answer"), [("starting", "wait"), ("dead", "wait"), ("loading", "opened")])
