@@ -59,6 +59,7 @@ class Gateway:
         match = PATH.fullmatch(exchange.path)
         if match is None:
             raise no_such_route(exchange.method, exchange.path)
+        _ = exchange.token  # before a body is read
         rollout_id, attempt_id, what = match.groups()
         if exchange.method == "POST" and what.endswith("completions"):
             content = await exchange.read()

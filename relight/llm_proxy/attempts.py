@@ -109,6 +109,7 @@ class Attempt:
         for leftover in self._leftovers:
             if leftover.request_hash == request_hash and (leftover.certain or declared_retry):
                 self._leftovers.remove(leftover)
+                self._own.add(leftover.call_number)
                 return leftover
         return None
 

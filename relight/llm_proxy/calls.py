@@ -22,9 +22,10 @@ from relight.llm_proxy.batches import Batcher
 from relight.llm_proxy.capture import Capture, read_answer
 from relight.llm_proxy.engines import Engine, EngineAway, Engines
 from relight.llm_proxy.exchange import Exchange
-from relight.llm_proxy.refusal import PassedOn, Refusal, internal, superseded, unavailable
+from relight.llm_proxy.passage import Diverged, Passage
+from relight.llm_proxy.refusal import PassedOn, Refusal, superseded, unavailable
 from relight.llm_proxy.requests import Prepared, Route, parse_body, prepare, seed_for
-from relight.llm_proxy.streams import DONE, Assembly, as_event, finishes, replay, split_events
+from relight.llm_proxy.streams import DONE, replay, split_events
 from relight.llm_proxy.waits import Wait
 from relight.store.interface import AttemptStore
 from relight.types.wire import CallFailure, CommitResult, DeliveryMark, GenerationRecord
@@ -81,18 +82,6 @@ class Call:
         )
 
 
-@dataclass(slots=True)
-class Streamed:
-    """How far a stream has come."""
-
-    capture: Capture
-    assembly: Assembly
-    lead: list[bytes] = field(default_factory=list[bytes])
-    """Chunks before the first token: sent with it, so that until then the call can be repeated unseen."""
-    held: list[bytes] = field(default_factory=list[bytes])
-    """Chunks that end a choice: sent after the commit."""
-
-
 class Calls:
     """Serves model calls."""
 
@@ -144,7 +133,16 @@ class Calls:
             return
         number = attempt.take_number(prepared.request_hash)
         call = Call(attempt, prepared, number, seed_for(context.seed_base, number))
-        await (self._stream(exchange, call) if prepared.stream else self._whole(exchange, call))
+        try:
+            await (self._stream(exchange, call) if prepared.stream else self._whole(exchange, call))
+        except Refusal:
+            raise
+        except Diverged as error:
+            raise await self._failed(call, "the stream broke, and its repetition sampled something else") from error
+        except Exception as error:
+            # Whatever went wrong here is the platform's failure, and not the agent's.
+            log.exception("call failed rollout=%s attempt=%s", *attempt.key)
+            raise await self._failed(call, "the gateway failed on this call; its log says why") from error
 
     async def _whole(self, exchange: Exchange, call: Call) -> None:
         try:
@@ -162,64 +160,38 @@ class Calls:
         await self._hand_over(exchange, attempt, leftover, pieces)
 
     async def _stream(self, exchange: Exchange, call: Call) -> None:
-        route, wants = call.prepared.route, call.prepared.wants
-        state = Streamed(Capture(route, wants), Assembly(route))
-
-        async def once(engine: Engine) -> None:
-            state.capture, state.assembly = Capture(route, wants), Assembly(route)
-            state.lead.clear()
-            state.held.clear()
-            await self._pump(exchange, call, engine, state)
-
+        passage = Passage(call.prepared.route, call.prepared.wants)
         try:
-            await self._patiently(call, once)
+            await self._patiently(call, lambda engine: self._pump(exchange, call, engine, passage))
         except asyncio.CancelledError:
-            self._close_early(exchange, call, state)
+            self._close_early(call, passage)
             raise
         except BaseException:
             call.attempt.give_back(call.prepared.request_hash, call.number)
             raise
-        state.capture.shown = state.assembly.answer()
-        leftover = self._commit(call, state.capture)
-        await self._hand_over(exchange, call.attempt, leftover, [*state.lead, *state.held, DONE])
+        capture, held = passage.finish()
+        leftover = self._commit(call, capture)
+        await self._hand_over(exchange, call.attempt, leftover, [*held, DONE])
 
-    async def _pump(self, exchange: Exchange, call: Call, engine: Engine, state: Streamed) -> None:
+    async def _pump(self, exchange: Exchange, call: Call, engine: Engine, passage: Passage) -> None:
         """Pass an engine's stream on, up to what must wait for the commit."""
-        try:
-            async with engine.post(call.prepared.route, call.content) as response:
-                async for data in split_events(response.content.iter_any()):
-                    if data == b"[DONE]":
-                        return
-                    await self._pass_on(exchange, read_chunk(engine, data), state)
+        passage.restart()
+        done = False
+        async with engine.post(call.prepared.route, call.content) as response:
+            async for data in split_events(response.content.iter_any()):
+                done = data == b"[DONE]"
+                if not done and (events := passage.take(read_chunk(engine, data))):
+                    await exchange.event(events)
+        if not done:
             raise EngineAway(f"engine {engine.info.engine_id}: the stream broke off")
-        except EngineAway as error:
-            if exchange.started:
-                raise await self._failed(call, f"the stream broke: {error}") from error
-            raise
 
-    async def _pass_on(self, exchange: Exchange, chunk: dict[str, Any], state: Streamed) -> None:
-        state.capture.take(chunk)
-        ends = finishes(chunk)
-        state.assembly.add(state.capture.show(chunk))
-        event = as_event(chunk)
-        if ends:
-            state.held.append(event)
-        elif not state.capture.sampled:
-            state.lead.append(event)
-        else:
-            events = b"".join((*state.lead, event))
-            state.lead.clear()
-            state.capture.count_sent(chunk)
-            await exchange.event(events)
-
-    def _close_early(self, exchange: Exchange, call: Call, state: Streamed) -> None:
+    def _close_early(self, call: Call, passage: Passage) -> None:
         """The agent closed the stream: what it was sent counts, as delivered."""
-        if not (exchange.started and state.capture.sampled):
+        capture = passage.close_early()
+        if capture is None:
             call.attempt.give_back(call.prepared.request_hash, call.number)
-            return
-        state.capture.cut_to_sent()
-        state.capture.shown = state.assembly.answer()
-        self._tasks.create_task(self._commit_fully(call, call.record(state.capture, complete=False)))
+        else:
+            self._tasks.create_task(self._commit_fully(call, call.record(capture, complete=False)))
 
     def _commit(self, call: Call, capture: Capture) -> Leftover:
         """Start the commit. From here on the answer exists, whatever becomes of this request."""
@@ -234,8 +206,9 @@ class Calls:
         while True:
             try:
                 result = await self._commits.submit((call, record))
-            except RelightError:
-                return internal()
+            except RelightError as error:
+                self._note_failure(call, f"the store refused the call: {error}")
+                return unavailable("the store refused to record this call")
             if result is None or result.state == "committed":
                 call.attempt.failed.discard(record.request_hash)
                 return None

@@ -27,6 +27,11 @@ class ChoiceTokens:
     sent: int = 0
     """How many of them the agent was sent, in a stream."""
 
+    @property
+    def sent_ids(self) -> list[int]:
+        """The tokens that the agent was sent."""
+        return self.token_ids[: self.sent]
+
     def cut(self) -> None:
         """Keep what was sent."""
         if self.sent < len(self.token_ids):
@@ -113,6 +118,11 @@ class Capture:
     def sampled(self) -> bool:
         """True once any token came."""
         return any(tokens.token_ids for tokens in self.tokens.values())
+
+    @property
+    def any_sent(self) -> bool:
+        """True once the agent was sent any token."""
+        return any(tokens.sent for tokens in self.tokens.values())
 
     def choices(self) -> list[Choice]:
         """All choices, as the store keeps them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -116,19 +117,69 @@ async def test_an_engine_that_dies_before_the_first_token_is_waited_for(tmp_path
     assert texts(events) == said(engine.requests[0]["seed"])
 
 
-async def test_a_stream_that_breaks_is_a_failure_of_the_platform_and_ends_with_an_error(tmp_path: Path):
+def breaks_once(at: int) -> Callable[[int], Awaitable[None]]:
+    """The engine dies before chunk `at`, the first time."""
+    broken: list[int] = []
+
+    async def gate(number: int) -> None:
+        if number == at and not broken:
+            broken.append(number)
+            raise ConnectionResetError
+
+    return gate
+
+
+async def test_a_stream_goes_on_where_it_was_when_its_engine_comes_back(tmp_path: Path):
     async with parts(tmp_path) as (client, store, engine):
+        engine.token_gate = breaks_once(at=9)
+        async with client.post(stream=True, n=2) as response:
+            events = await rest(response)
+        await store.until(lambda: store.delivered() == {1: "yes"})
+    record = store.calls()[1]
+    assert len(engine.requests) == 2
+    assert not store.failures
+    for number in range(2):
+        of_choice = [event for event in events if event["choices"][0]["index"] == number]
+        assert texts(of_choice) == said(record.seed, number)
+        assert record.choices[number].response_token_ids == token_ids(record.seed, number, 8)
+        assert record.response["choices"][number]["message"]["content"] == said(record.seed, number)
 
-        async def break_midway(number: int) -> None:
-            if number == 4:
-                raise ConnectionResetError
 
-        engine.token_gate = break_midway
+async def test_a_stream_whose_repetition_differs_is_a_failure_of_the_platform_and_ends_with_an_error(tmp_path: Path):
+    async with parts(tmp_path) as (client, store, engine):
+        engine.token_gate = breaks_once(at=4)
+
+        async def samples_otherwise(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+            return await engine.stream(request, {**body, "seed": body["seed"] + 1}, True)
+
+        engine.behave(engine.answer, samples_otherwise)
         async with client.post(stream=True) as response:
             events = await rest(response)
             assert len(store.failures) == 1
     assert events[-1]["error"]["code"] == "platform_unavailable"
     assert not store.records
+
+
+async def test_an_agent_that_leaves_while_a_stream_is_being_repeated_has_what_it_was_sent(tmp_path: Path):
+    async with parts(tmp_path) as (client, store, engine):
+        engine.token_gate = breaks_once(at=4)
+        repeating = asyncio.Event()
+
+        async def hang(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+            repeating.set()
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        engine.behave(engine.answer, hang)
+        async with client.post(stream=True) as response:
+            for _ in range(4):
+                await next_event(response)
+            await repeating.wait()
+            response.close()
+        await store.until(lambda: bool(store.records))
+    record = store.calls()[1]
+    assert record.choices[0].response_token_ids == token_ids(record.seed, 0, 3)
+    assert record.delivered == "yes"
 
 
 async def test_a_stream_of_text_completions_is_captured(tmp_path: Path):

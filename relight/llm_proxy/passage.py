@@ -1,0 +1,97 @@
+"""A stream on its way to the agent: what it was sent, what is held, and what an engine that took over has to repeat.
+
+When an engine dies midway, the call is repeated with its seed. What the new engine samples first is what the agent has
+already, and is left out; where it is not, the stream can't go on.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from relight.llm_proxy.capture import Capture
+from relight.llm_proxy.requests import Route, Wants
+from relight.llm_proxy.streams import Assembly, as_event, finishes
+
+JSON = dict[str, Any]
+
+
+class Diverged(Exception):
+    """The repeated call did not sample what the agent was sent."""
+
+
+class Passage:
+    """One streamed call."""
+
+    def __init__(self, route: Route, wants: Wants) -> None:
+        self._route: Route = route
+        self._wants = wants
+        self._capture = Capture(route, wants)
+        self._assembly = Assembly(route)
+        self._lead: list[bytes] = []
+        """Chunks before the first token: sent with it."""
+        self._held: list[bytes] = []
+        """Chunks that end a choice: sent after the commit."""
+        self._before: tuple[Capture, Assembly] | None = None
+        """What the agent has from an engine that died, until the next one has caught up."""
+
+    def restart(self) -> None:
+        """An engine begins, perhaps not the first."""
+        if self._before is None and self._capture.any_sent:
+            self._before = self._capture, self._assembly
+        self._capture, self._assembly = Capture(self._route, self._wants), Assembly(self._route)
+        self._lead, self._held = [], []
+
+    def take(self, chunk: JSON) -> bytes:
+        """Take a chunk; returns what is to be sent now."""
+        self._capture.take(chunk)
+        repeated = self._before is not None and self._repeats(self._before[0], chunk)
+        ends = finishes(chunk)
+        shown = self._capture.show(chunk)
+        self._assembly.add(shown)
+        if repeated:
+            self._capture.count_sent(chunk)
+            return b""
+        event = as_event(shown)
+        if ends:
+            self._held.append(event)
+            return b""
+        if not self._capture.sampled:
+            self._lead.append(event)
+            return b""
+        events = b"".join((*self._lead, event))
+        self._lead = []
+        self._capture.count_sent(chunk)
+        return events
+
+    def _repeats(self, before: Capture, chunk: JSON) -> bool:
+        """True for a chunk that the agent has already."""
+        for choice in cast("list[JSON]", chunk.get("choices") or ()):
+            index = choice.get("index", 0)
+            tokens, known = self._capture.choice(index).token_ids, before.choice(index).sent_ids
+            new = len(tokens) - len(choice.get("token_ids") or ())
+            if new < len(known) or not tokens:
+                if tokens != known[: len(tokens)]:
+                    raise Diverged
+                return True
+        if self._caught_up(before):
+            self._before = None
+        return False
+
+    def _caught_up(self, before: Capture) -> bool:
+        return all(
+            len(self._capture.choice(n).token_ids) >= len(tokens.sent_ids) for n, tokens in before.tokens.items()
+        )
+
+    def finish(self) -> tuple[Capture, list[bytes]]:
+        """The engine is done: what is to be committed, and what is to be sent after that."""
+        self._capture.shown = self._assembly.answer()
+        return self._capture, [*self._lead, *self._held]
+
+    def close_early(self) -> Capture | None:
+        """The agent closed the stream: the tokens that it was sent; None where it was sent none."""
+        capture, assembly = self._before or (self._capture, self._assembly)
+        if not capture.any_sent:
+            return None
+        capture.cut_to_sent()
+        capture.shown = assembly.answer()
+        return capture
