@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict
 
 from relight.errors import NotFoundError
 from relight.store.database import Connection, Database
-from relight.store.runs import lock_running
+from relight.store.runs import lock_epoch, lock_running
 from relight.types import names
 from relight.types.payloads import (
     Advance,
@@ -347,8 +347,14 @@ async def _report(db: Database, connection: Connection, key: tuple[str, str, int
 
 
 async def cancel_rollout(db: Database, close: CloseRolloutInput) -> RolloutResult:
-    """Close a rollout as cancelled, unless it has ended."""
+    """Close a rollout as cancelled, unless it has ended.
+
+    Raises:
+        SupersededError: somebody else drives its run now, and decides about it.
+    """
     async with db.transaction() as connection:
+        if close.run:
+            await lock_epoch(db, connection, close.run, close.epoch)
         cancelled = await db.row("cancel_rollout", close.rollout_id, close.message, connection=connection)
         if cancelled:
             reason = (FailureClass.CANCELLED.value, close.message)

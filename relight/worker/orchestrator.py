@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Sequence
 from datetime import timedelta
@@ -14,6 +13,7 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 from relight.activities.orchestrator import OrchestratorActivities
 from relight.connections import connect_database, connect_temporal
 from relight.settings import Settings
+from relight.worker.reconciler import keep_reconciling
 from relight.worker.temporal_server import configure
 from relight.workflows import WORKFLOWS
 
@@ -55,9 +55,8 @@ def make_worker(client: Client, queue: str, activities: Sequence[Any], **options
     )
 
 
-async def serve(settings: Settings, stop: asyncio.Event | None = None) -> None:
-    """Run the orchestrator until `stop` is set or the task is cancelled."""
-    stop = stop or asyncio.Event()
+async def serve(settings: Settings) -> None:
+    """Run the orchestrator until the task is cancelled."""
     database = await connect_database(settings, max_size=16)
     try:
         client = await connect_temporal(settings)
@@ -65,6 +64,6 @@ async def serve(settings: Settings, stop: asyncio.Event | None = None) -> None:
         activities = OrchestratorActivities(database, client, settings.data_root)
         log.info("orchestrator polls %s", settings.orchestrator_queue, extra={"action": "orchestrator_up"})
         async with make_worker(client, settings.orchestrator_queue, activities_of(activities)):
-            await stop.wait()
+            await keep_reconciling(database, client)
     finally:
         await database.close()

@@ -80,3 +80,17 @@ select * from audit where request_key = $1
 insert into audit (run, rollout_id, actor, action, before, after, effective_step, refused, request_key)
 values ($1, $2, $3, $4, $5, $6, $7, $8, $9)
 on conflict (request_key) do nothing
+
+-- name: running_runs
+-- Runs that should have a driver; a new one is given time to show up in Temporal.
+select run, epoch from runs where status = 'running' and created_at < now() - interval '10 seconds'
+
+-- name: interrupt_run
+update runs set status = 'interrupted', error = $3, phase = 'interrupted', waiting_for = null
+where run = $1 and epoch = $2 and status = 'running'
+returning run
+
+-- name: open_batches
+select distinct step, batch from rollouts
+where run = $1 and kind = 'train' and counted is null
+order by step, batch
