@@ -2,8 +2,10 @@
 
     log = logging.getLogger(__name__)
     log.info(Line("attempt_opened", rollout=rollout_id, number=2))
+    log.info("runner serves %s", name, extra={"action": "runner_up", "agent": name})
 
-Built on `logging`; it adds the format and nothing else. Secrets have no place in values: nothing is redacted here.
+Built on `logging`; it adds the format and nothing else: what is in `extra` becomes keys, a message beside an action
+becomes `msg`. Secrets have no place in values: nothing is redacted here.
 """
 
 from __future__ import annotations
@@ -36,13 +38,26 @@ class Line:
         return " ".join([self.action, *(f"{key}={_quoted(value)}" for key, value in self.values.items())])
 
 
+PLAIN_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+"""What every record has; the rest came by `extra`."""
+
+
 class LineFormatter(logging.Formatter):
     """Time in UTC with milliseconds, level in lower case; a traceback follows on lines of its own."""
 
     def format(self, record: logging.LogRecord) -> str:
         seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
-        line = f"{seconds}.{int(record.msecs):03d}Z {record.levelname.lower()} {record.getMessage()}"
+        line = f"{seconds}.{int(record.msecs):03d}Z {record.levelname.lower()} {_content(record)}"
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+def _content(record: logging.LogRecord) -> str:
+    message = record.getMessage()
+    extra = {key: value for key, value in vars(record).items() if key not in PLAIN_FIELDS}
+    action = extra.pop("action", None)
+    if action is None:
+        return str(Line(message, **extra))
+    return str(Line(str(action), **extra, msg=message))
 
 
 def configure(level: str = "info") -> None:
@@ -56,9 +71,8 @@ def configure(level: str = "info") -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LineFormatter())
     logging.basicConfig(level=LEVELS[level], handlers=[handler], force=True)
-    # Its info lines repeat what we log ourselves, once for each request.
-    logging.getLogger("uvicorn.access").setLevel(logging.WARNING)
-    logging.getLogger("temporalio.workflow").setLevel(max(LEVELS[level], logging.WARNING))
+    for chatty in ("uvicorn", "temporalio"):  # their info lines repeat what we log ourselves
+        logging.getLogger(chatty).setLevel(max(LEVELS[level], logging.WARNING))
 
 
 def _quoted(value: object) -> str:

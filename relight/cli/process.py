@@ -38,10 +38,13 @@ def run_service(main: Coroutine[Any, Any, None]) -> None:
 
 async def _until_told(main: Coroutine[Any, Any, None]) -> None:
     task = asyncio.ensure_future(main)
+    ours: dict[int, Any] = {}
     told = False
 
     def stop(number: int) -> None:
         nonlocal told
+        if signal.getsignal(number) is not ours[number]:
+            return  # an HTTP server has taken the signal over, and drains by itself
         if told:
             os._exit(128 + number)
         told = True
@@ -49,6 +52,7 @@ async def _until_told(main: Coroutine[Any, Any, None]) -> None:
 
     for number in STOP_SIGNALS:
         asyncio.get_running_loop().add_signal_handler(number, stop, number)
+        ours[number] = signal.getsignal(number)
     try:
         await task
     except asyncio.CancelledError:

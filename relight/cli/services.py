@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 from collections.abc import Awaitable, Callable
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -22,6 +23,15 @@ if TYPE_CHECKING:
 Wait = Annotated[
     float, typer.Option("--wait", help="Seconds to wait for what it needs before it gives up.", metavar="SECONDS")
 ]
+ISOLATION = "process: every attempt gets a process of its own, whatever the run file says."
+
+
+class Isolation(StrEnum):
+    """How a runner overrides the run file."""
+
+    PROCESS = "process"
+
+
 EPILOG = {
     "store": """\b
 Examples:
@@ -41,13 +51,16 @@ Examples:
 Examples:
   relight runner my_agents:calculator
   relight runner my_agents:calculator my_agents:search --concurrency 64
-  relight runner my_agents:calculator --isolation shared --env OPENAI_ORGANIZATION""",
+  relight runner my_agents:calculator --isolation process --env OPENAI_ORGANIZATION""",
 }
 
 
 def store(wait: Wait = 0.0) -> None:
     """Serve the store over HTTP: what runners, gateways and the command line ask. Any number may share a Postgres."""
-    _serve("relight.store_api.server", ("postgres",), wait, listens="store_url")
+    from relight.worker.ports import address
+
+    host, port = address(output.settings().store_url)
+    _serve("relight.store_api.server", ("postgres",), wait, listens="store_url", arguments=(host, port))
 
 
 def gateway(wait: Wait = 0.0) -> None:
@@ -68,13 +81,17 @@ def gpu_worker(wait: Wait = 0.0) -> None:
 def runner(
     references: Annotated[list[str], typer.Argument(metavar="REF...", help="Agents as package.module:name.")],
     concurrency: Annotated[int | None, typer.Option(min=1, help="Attempts at a time.", show_default=False)] = None,
-    isolation: Annotated[str, typer.Option(help="process: one for each attempt; shared: one for many.")] = "process",
+    isolation: Annotated[Isolation | None, typer.Option(help=ISOLATION, show_default=False)] = None,
     env: Annotated[list[str] | None, typer.Option(help="Environment variable that attempts may see.")] = None,
     python: Annotated[str | None, typer.Option(help="Python that runs the agents.", show_default=False)] = None,
     wait: Wait = 0.0,
 ) -> None:
     """Serve the agents that are named, and no others: run their attempts, watch over them, report them."""
-    options: dict[str, Any] = {"isolation": isolation, "environment": tuple(env or ()), "python": python}
+    options: dict[str, Any] = {
+        "isolation": isolation and isolation.value,
+        "environment": tuple(env or ()),
+        "python": python,
+    }
     if concurrency is not None:
         options["concurrency"] = concurrency
     _serve("relight.runner.worker", ("temporal", "store"), wait, arguments=(references,), **options)

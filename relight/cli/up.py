@@ -42,7 +42,7 @@ def up(
     only: Annotated[str | None, typer.Option(metavar="PARTS", help="Start these parts only, as a,b,c.")] = None,
     runners: Annotated[int, typer.Option(min=1, help="Runner processes.")] = 1,
     concurrency: Annotated[int | None, typer.Option(min=1, help="Attempts at a time in a runner.")] = None,
-    isolation: Annotated[str | None, typer.Option(help="process or shared; see `relight runner --help`.")] = None,
+    isolation: Annotated[str | None, typer.Option(help="process; see `relight runner --help`.")] = None,
     detach: Annotated[bool, typer.Option("--detach", help="Return when it is ready, and leave it running.")] = False,
     report_to: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> None:

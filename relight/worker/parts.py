@@ -29,15 +29,16 @@ from relight.worker.temporal_binary import Binary
 POSTGRES, TEMPORAL, STORE, GATEWAY = "postgres", "temporal", "store", "gateway"
 ORCHESTRATOR, GPU_WORKER, RUNNER = "orchestrator", "gpu-worker", "runner"
 NAMES = (POSTGRES, TEMPORAL, STORE, GATEWAY, ORCHESTRATOR, GPU_WORKER, RUNNER)
-STOP_STAGES: Mapping[str, int] = {
-    RUNNER: 0,
-    GPU_WORKER: 1,
-    ORCHESTRATOR: 1,
-    GATEWAY: 2,
-    STORE: 3,
-    TEMPORAL: 4,
-    POSTGRES: 4,
+STOPS: Mapping[str, tuple[int, float]] = {
+    RUNNER: (0, 4.0),
+    GPU_WORKER: (1, 4.0),
+    ORCHESTRATOR: (1, 4.0),
+    GATEWAY: (2, 2.0),
+    STORE: (3, 2.0),
+    TEMPORAL: (4, 2.0),
+    POSTGRES: (5, 4.0),
 }
+"""Stage and seconds: what has not ended by then is killed, and nothing is lost by it."""
 WAIT_SECONDS = 300
 """How long a service waits for what it needs before it ends and is started again."""
 Ready = Callable[[int], Awaitable[bool]]
@@ -119,7 +120,8 @@ class PartFactory:
             folder=server.folder,
             prepare=lambda: postgres_server.prepare(server),
             user=server.user,
-            stop_stage=STOP_STAGES[POSTGRES],
+            stop_stage=STOPS[POSTGRES][0],
+            stop_seconds=STOPS[POSTGRES][1],
             stop_signal=signal.SIGINT,  # "fast shutdown": ends sessions, writes a checkpoint
             death_signal=signal.SIGQUIT,  # "immediate shutdown": its children end too; recovers at the next start
         )
@@ -141,7 +143,8 @@ class PartFactory:
             ready=self._temporal_answers,
             environment=self.environment,
             folder=folder,
-            stop_stage=STOP_STAGES[TEMPORAL],
+            stop_stage=STOPS[TEMPORAL][0],
+            stop_seconds=STOPS[TEMPORAL][1],
         )
 
     def _service(self, title: str, name: str, flags: Sequence[str], ready: Ready, ask_seconds: float) -> Part:
@@ -153,7 +156,8 @@ class PartFactory:
             ready=ready,
             environment=self._environment(name),
             folder=Path.cwd(),
-            stop_stage=STOP_STAGES[name],
+            stop_stage=STOPS[name][0],
+            stop_seconds=STOPS[name][1],
             ask_seconds=ask_seconds,
         )
 

@@ -27,9 +27,6 @@ from relight.worker.addresses import Addresses, decide, is_given, shown_settings
 from relight.worker.parts import GATEWAY, STORE, TEMPORAL, PartFactory, Request, wanted
 from relight.worker.processes import Event, Keeper
 
-STOP_BUDGET_SECONDS = 15.0
-"""All stages together; what is left then is killed."""
-
 
 def _unheard(event: Event) -> None:
     """For a stack that nobody listens to."""
@@ -183,11 +180,8 @@ class EmbeddedStack:
     async def _end(self) -> None:
         """Stop stage by stage; whoever is in a hurry cancels this, and everything is killed."""
         try:
-            async with asyncio.timeout(STOP_BUDGET_SECONDS):
-                for stage in sorted({keeper.part.stop_stage for keeper in self.keepers.values()}):
-                    await self._stop_stage(stage)
-        except TimeoutError:
-            pass  # the rest is killed
+            for stage in sorted({keeper.part.stop_stage for keeper in self.keepers.values()}):
+                await self._stop_stage(stage)
         finally:
             for keeper in self.keepers.values():
                 keeper.kill_now()
