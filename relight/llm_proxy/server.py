@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import uvicorn
 import uvloop
 
-from relight.errors import ConfigError, StackError
+from relight.errors import ConfigError, RelightError, StackError, UnauthorizedError
 from relight.llm_proxy.app import Gateway, open_gateway
 from relight.settings import Settings
 from relight.store.client import StoreClient
@@ -111,10 +111,10 @@ async def serve(
 
     Raises:
         StackError: the port is in use.
-        ConfigError: `gateway_url` says not where to listen.
+        ConfigError: `gateway_url` says not where to listen, or the store service does not accept the admin token.
     """
-    told_host, told_port = address(settings) if host is None or port is None else (host, port)
-    sock = bind(host or told_host, told_port if port is None else port)
+    told = address(settings) if host is None or port is None else (host, port)
+    sock = bind(host or told[0], told[1] if port is None else port)
     url = f"http://{sock.getsockname()[0]}:{sock.getsockname()[1]}"
 
     def announce() -> None:
@@ -123,14 +123,27 @@ async def serve(
             on_ready(url)
 
     try:
-        async with (
-            StoreClient.from_settings(settings, patience_seconds=STORE_PATIENCE_SECONDS) as store,
-            open_gateway(store, settings.token_value) as app,
-        ):
-            gc.freeze()  # what is loaded by now stays: no collection needs to look at it again
-            await drained(Server(configure(app), announce), sock)
+        async with StoreClient.from_settings(settings, patience_seconds=STORE_PATIENCE_SECONDS) as store:
+            await check_token(store)
+            async with open_gateway(store, settings.token_value) as app:
+                gc.freeze()  # what is loaded by now stays: no collection needs to look at it again
+                await drained(Server(configure(app), announce), sock)
     finally:
         sock.close()
+
+
+async def check_token(store: StoreClient) -> None:
+    """Ask the store something that needs the admin token; a wrong one would make every agent's key look wrong.
+
+    Raises:
+        ConfigError: it is wrong.
+    """
+    try:
+        await store.engines("")
+    except UnauthorizedError as error:
+        raise ConfigError(f"token: the store service at {store.url} does not accept it; check RELIGHT_TOKEN") from error
+    except RelightError as error:
+        log.warning("the store service is not there yet url=%s reason=%r", store.url, str(error))
 
 
 async def drained(server: Server, sock: socket.socket) -> None:

@@ -1,0 +1,86 @@
+"""What the gateway says to requests that are not a model call in order: OpenAI's error shape, and no traceback."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from relight.llm_proxy.exchange import MAX_BODY_BYTES
+from tests.support.gateway import TOKEN
+from tests.unit.llm_proxy.parts import parts
+
+KEY = {"authorization": f"Bearer {TOKEN}"}
+CALL = "/rollout/ro/attempt/a/v1/chat/completions"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "headers", "data", "status", "code"),
+    [
+        ("GET", "/", KEY, None, 404, "not_found"),
+        ("GET", CALL, KEY, None, 404, "not_found"),
+        ("POST", "/rollout/ro/attempt/a/v1/responses", KEY, b"{}", 404, "not_found"),
+        ("POST", CALL, {}, b"{}", 401, "invalid_api_key"),
+        ("POST", CALL, {"authorization": "Basic xyz"}, b"{}", 401, "invalid_api_key"),
+        ("POST", CALL, KEY, b"{", 400, "invalid_json"),
+        ("POST", CALL, KEY, b"{}", 400, "missing_required_parameter"),
+        ("POST", CALL, KEY, b" " * (MAX_BODY_BYTES + 1), 413, "request_too_large"),
+        ("POST", CALL, KEY | {"content-encoding": "gzip"}, b"{}", 400, "invalid_request"),
+        ("GET", "/rollout/ro/attempt/a/v1/models/gpt-4o", KEY, None, 404, "model_not_found"),
+    ],
+)
+async def test_a_request_that_cannot_be_served_gets_openais_error(
+    tmp_path: Path, method: str, path: str, headers: dict[str, str], data: bytes | None, status: int, code: str
+):
+    async with (
+        parts(tmp_path) as (client, _, engine),
+        client.session.request(method, client.origin + path, headers=headers, data=data) as response,
+    ):
+        answer = await response.json()
+    assert (response.status, answer["error"]["code"]) == (status, code)
+    assert set(answer["error"]) == {"message", "type", "param", "code"}
+    assert response.headers["x-should-retry"] == "false"
+    assert not engine.requests
+
+
+async def test_a_long_body_without_a_length_is_cut_off(tmp_path: Path):
+    async def pieces():
+        for _ in range(17):
+            yield b" " * 2**20
+
+    async with (
+        parts(tmp_path) as (client, _, _),
+        client.session.post(client.origin + CALL, headers=KEY, data=pieces()) as response,
+    ):
+        assert response.status == 413
+
+
+async def test_models_and_health_answer(tmp_path: Path):
+    async with parts(tmp_path) as (client, _, _):
+        async with client.session.get(f"{client.origin}/healthz") as health:
+            assert health.status == 200
+        async with client.session.get(f"{client.base()}/v1/models", headers=KEY) as response:
+            models: Any = await response.json()
+        async with client.session.get(f"{client.base()}/v1/models/policy", headers=KEY) as one:
+            assert (await one.json())["id"] == "policy"
+    assert [model["id"] for model in models["data"]] == ["policy"]
+
+
+async def test_a_fault_of_the_gateway_is_on_record_as_the_platforms_and_shows_no_traceback(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level(logging.CRITICAL)
+    async with parts(tmp_path) as (client, store, engine):
+
+        async def nonsense(*_: Any):
+            from aiohttp import web
+
+            return web.json_response({"choices": [{"logprobs": {"content": ["nonsense"]}}]})
+
+        engine.behave(nonsense)
+        status, answer = await client.call()
+    assert status == 503
+    assert "Traceback" not in answer["error"]["message"]
+    assert len(store.failures) == 1
