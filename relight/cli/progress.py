@@ -114,12 +114,19 @@ def status_line(look: Look) -> str:
         return f"{place}  {obstacle}"
     if view.phase == "evaluating" and view.open_evaluation:
         evaluation = view.open_evaluation
-        return f"evaluating version {evaluation.version}: {counts_text(evaluation.rollouts)}"
+        return f"evaluating version {evaluation.version}: {counts_text(evaluation.rollouts)}{_engine_trouble(view)}"
     if view.phase == "sampling" and view.open_step:
-        return f"{place}  sampling: {counts_text(view.open_step.rollouts)}"
+        return f"{place}  sampling: {counts_text(view.open_step.rollouts)}{_engine_trouble(view)}"
     if view.phase in ("starting", "waiting"):
         return "starting the engines and the trainer" if view.gpu_hosts else "starting"
     return f"{place}  {view.phase or view.status}"
+
+
+def _engine_trouble(view: RunView) -> str:
+    """Model calls wait at the gateway while no engine is ready."""
+    if any(engine.state in ("ready", "loading") for engine in view.engines):
+        return ""
+    return "; model calls wait for an engine"
 
 
 def counts_text(counts: Counts) -> str:

@@ -1,13 +1,20 @@
-"""A Postgres with the rows that a run leaves behind."""
+"""A Postgres with the rows that a run leaves behind; and settings of a command line that finds real services."""
 
 from __future__ import annotations
 
 import zlib
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
 
+from relight.cli import output
 from relight.store.database import Connection, Database
+from relight.store.postgres import PostgresStore
+from tests.support.orchestration import write_tasks
+from tests.support.store_service import TOKEN, store_service
 
 
 @pytest.fixture
@@ -16,6 +23,22 @@ async def seeded(database: Database) -> Database:
     async with database.transaction() as connection:
         await _seed(connection)
     return database
+
+
+@pytest.fixture
+async def store_url(database: Database) -> AsyncIterator[str]:
+    store = await PostgresStore.create(database, "http://127.0.0.1:9")
+    async with store_service(store, database) as url:
+        yield url
+
+
+@pytest.fixture
+def flags(tmp_path: Path, store_url: str, temporal_address: str) -> Iterator[dict[str, Any]]:
+    write_tasks(tmp_path)
+    known = {"home": tmp_path, "data_root": tmp_path, "token": TOKEN}
+    output.current = output.Invocation({**known, "store_url": store_url, "temporal_address": temporal_address})
+    yield output.current.flags
+    output.current = output.Invocation()
 
 
 async def _seed(connection: Connection) -> None:

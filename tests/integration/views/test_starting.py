@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,43 +21,12 @@ from relight.cli.status import status
 from relight.cli.train import DETACHED_EXIT_CODE, train
 from relight.errors import ConfigError, StoreError, TemporalError
 from relight.store.database import Database
-from relight.store.postgres import PostgresStore
 from relight.types.names import ORCHESTRATOR_QUEUE, train_id
 from relight.types.rollout import FailureClass
 from relight.types.run_file import parse_run_file
 from relight.types.wire import FinishRequest, OpenedAttempt
-from tests.support.orchestration import always_right, cluster, eventually, run_file, write_tasks
-from tests.support.store_service import TOKEN, store_service
-
-
-@pytest.fixture
-async def store_url(database: Database) -> AsyncIterator[str]:
-    store = await PostgresStore.create(database, "http://127.0.0.1:9")
-    async with store_service(store, database) as url:
-        yield url
-
-
-@pytest.fixture
-def flags(tmp_path: Path, store_url: str, temporal_address: str) -> Iterator[dict[str, Any]]:
-    write_tasks(tmp_path)
-    known = {"home": tmp_path, "data_root": tmp_path, "token": TOKEN}
-    output.current = output.Invocation({**known, "store_url": store_url, "temporal_address": temporal_address})
-    yield output.current.flags
-    output.current = output.Invocation()
-
-
-def write_run(folder: Path, **changes: Any) -> Path:
-    path = folder / "run.json"
-    path.write_text(json.dumps(run_file(**changes)))
-    return path
-
-
-async def call(command: Any) -> int:
-    try:
-        await command
-    except SystemExit as end:
-        return int(str(end.code))
-    return 0
+from tests.integration.views.commands import call, write_run
+from tests.support.orchestration import always_right, cluster, eventually
 
 
 async def test_train_shows_every_step_and_both_evaluations_and_ends_well(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from relight.types.views import Counts, EvaluationView, RunView, StepView
+from relight.types.views import Counts, EngineView, EvaluationView, RunView, StepView
 
 NOW = datetime(2024, 5, 1, 12, 0, tzinfo=UTC)
 
@@ -42,3 +42,7 @@ def a_step(number: int, **changes: Any) -> StepView:
 
 def an_evaluation(version: int, reward: float | None = 0.52, failed: int = 0) -> EvaluationView:
     return EvaluationView(version=version, reward=reward, rewarded=240 - failed, failed=failed, seconds=3.0)
+
+
+def an_engine(state: str = "ready") -> EngineView:
+    return EngineView(engine_id="box/0", host="box", run="calc-1", state=state, version=1, pid=5, updated_at=NOW)

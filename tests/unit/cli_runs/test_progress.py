@@ -19,7 +19,7 @@ from relight.cli.progress import (
 )
 from relight.types.views import Counts, OpenEvaluation
 
-from .seeing import a_run, a_step, an_evaluation
+from .seeing import a_run, a_step, an_engine, an_evaluation
 
 
 def texts(narrator: Narrator, look: Look) -> list[str]:
@@ -99,9 +99,10 @@ def test_the_end_comes_last_with_its_reason() -> None:
 def test_the_status_line_says_what_is_under_way() -> None:
     counts = Counts(planned=128, queued=8, running=32, succeeded=87, failed=1, failures={"timeout": 1}, retried=2)
     step = a_step(13, status="planned", rollouts=counts)
-    assert status_line(Look(a_run(open_step=step))) == (
-        "step 13/60  sampling: 88/128 rollouts done, 32 running, 1 failed (timeout 1), 2 retried"
-    )
+    text = "step 13/60  sampling: 88/128 rollouts done, 32 running, 1 failed (timeout 1), 2 retried"
+    assert status_line(Look(a_run(open_step=step, engines=[an_engine()]))) == text
+    dead = a_run(open_step=step, engines=[an_engine(state="dead")])
+    assert status_line(Look(dead)) == f"{text}; model calls wait for an engine"
     assert status_line(Look(a_run(open_step=step, phase="updating"))) == "step 13/60  updating"
     evaluation = OpenEvaluation(version=10, rollouts=counts)
     assert status_line(Look(a_run(phase="evaluating", open_evaluation=evaluation))).startswith(
@@ -109,6 +110,7 @@ def test_the_status_line_says_what_is_under_way() -> None:
     )
     assert status_line(Look(a_run(waiting_for="a runner"))) == "step 0/60  waiting for a runner"
     assert status_line(Look()) == "starting"
+    assert status_line(Look(a_run(phase="starting"))) == "starting"
 
 
 def test_the_held_out_summary_goes_from_the_given_model_to_the_newest() -> None:

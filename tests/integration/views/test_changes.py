@@ -1,0 +1,105 @@
+"""Operators' commands on live runs: done, audited, or refused with a reason."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.client import Client
+
+from relight.cli.changes import pause, resume, stop
+from relight.cli.status import status
+from relight.cli.train import train
+from relight.errors import ConflictError, NotFoundError
+from relight.store import views
+from relight.store.database import Database
+from relight.types.names import train_id
+from relight.types.wire import FinishRequest, OpenedAttempt
+from tests.integration.views.commands import call, write_run
+from tests.support.orchestration import always_right, cluster, eventually
+
+
+class Gate:
+    """An agent that waits until it may go on."""
+
+    def __init__(self) -> None:
+        self.began = asyncio.Event()
+        self.opened = asyncio.Event()
+
+    async def __call__(self, attempt: OpenedAttempt) -> FinishRequest:
+        self.began.set()
+        await self.opened.wait()
+        return await always_right(attempt)
+
+
+async def test_a_paused_run_shows_it_and_goes_on_when_resumed(
+    flags: dict[str, Any], temporal: Client, database: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gate = Gate()
+    async with cluster(temporal, database, tmp_path, agent=gate):
+        await train(write_run(tmp_path), name="held", detach=True)
+        await gate.began.wait()
+        await pause("held", reason="lunch")
+        gate.opened.set()
+        capsys.readouterr()
+        await status("held")
+        assert "paused: lunch; `relight resume held` goes on" in capsys.readouterr().out
+        await resume("held")
+        assert await call(status("held", watch=True)) == 0
+    actions = [(change.action, change.refused) for change in await views.list_audit(database, "held")]
+    assert actions[:2] == [("pause", None), ("resume", None)]
+
+
+async def test_a_run_that_is_told_to_stop_finishes_early(
+    flags: dict[str, Any], temporal: Client, database: Database, tmp_path: Path
+) -> None:
+    gate = Gate()
+    async with cluster(temporal, database, tmp_path, agent=gate):
+        await train(write_run(tmp_path, steps=30), name="stopped", detach=True)
+        await gate.began.wait()
+        await stop("stopped", after_step=1)
+        gate.opened.set()
+        assert await call(status("stopped", watch=True)) == 0
+    run = await views.get_run(database, "stopped")
+    assert (run.status, run.step) == ("finished", 1)
+
+
+async def test_a_change_that_is_refused_says_why(
+    flags: dict[str, Any], temporal: Client, database: Database, tmp_path: Path
+) -> None:
+    gate = Gate()
+    async with cluster(temporal, database, tmp_path, agent=gate):
+        await train(write_run(tmp_path), name="firm", detach=True)
+        await gate.began.wait()
+        with pytest.raises(ConflictError, match="run firm refused: resume: "):
+            await resume("firm")
+        gate.opened.set()
+        await temporal.get_workflow_handle(train_id("firm")).result()
+
+
+async def test_a_run_that_is_over_takes_no_orders(flags: dict[str, Any], temporal: Client) -> None:
+    with pytest.raises(NotFoundError, match="no run 'nobody' is under way"):
+        await pause("nobody")
+
+
+async def test_a_run_that_nobody_drives_is_driven_again_by_resume(
+    flags: dict[str, Any], temporal: Client, database: Database, tmp_path: Path
+) -> None:
+    gate = Gate()
+    async with cluster(temporal, database, tmp_path, agent=gate) as stack:
+        await train(write_run(tmp_path), name="dropped", detach=True)
+        await gate.began.wait()
+        gate.opened.set()
+        await eventually(lambda: _steps(database, "dropped"))
+        await temporal.get_workflow_handle(train_id("dropped")).terminate()
+        assert await call(status("dropped", watch=True)) == 1
+        await resume("dropped")
+        assert await call(status("dropped", watch=True)) == 0
+    assert dict(stack.gpu.updates) == {1: 1, 2: 1, 3: 1}
+    assert (await views.get_run(database, "dropped")).epoch == 2
+
+
+async def _steps(database: Database, run: str) -> int:
+    return (await views.get_run(database, run)).step
