@@ -54,6 +54,7 @@ def engine_environment(*, cpu: bool) -> dict[str, str]:
         "TORCHDYNAMO_DISABLE": "1",
         # vLLM's own rule: a core is left to its server. Threads that outnumber cores slow it several times.
         "OMP_NUM_THREADS": str(max(1, len(os.sched_getaffinity(0)) - 1)),
+        "OMP_WAIT_POLICY": "PASSIVE",
     }
     return shared | {name: os.environ.get(name, value) for name, value in defaults.items()}
 

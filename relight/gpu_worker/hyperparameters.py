@@ -15,6 +15,11 @@ from relight.gpu_worker.verl_keys import flatten_verl_keys
 
 LossAggregation = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
 
+PolicyLoss = Literal[
+    "vanilla", "gspo", "gpg", "cispo", "sapo", "geo_mean", "dppo_tv", "dppo_kl", "clip_cov", "kl_cov", "dro"
+]
+"""verl's policy losses; its `bypass_mode` is chosen by `rollout_correction.bypass_mode`."""
+
 _SAME_AS_VERL = {
     "actor.optim.lr": "learning_rate",
     "actor.optim.weight_decay": "weight_decay",
@@ -74,12 +79,11 @@ class Hyperparameters(BaseModel):
     """None: `clip_ratio`."""
     entropy_coeff: float = 0.0
     loss_agg_mode: LossAggregation = "seq-mean-token-mean"
-    loss_mode: str = "vanilla"
-    """verl's policy loss by name."""
+    loss_mode: PolicyLoss = "vanilla"
     use_kl_loss: bool = False
     """Add the divergence from version 0, which is then kept in memory too."""
     kl_loss_coef: float = 0.001
-    kl_loss_type: str = "low_var_kl"
+    kl_loss_type: str = Field(default="low_var_kl", pattern=r"^(kl|k1|abs|mse|k2|low_var_kl|k3)\+?$")
     rollout_correction: dict[str, Any] = Field(default_factory=dict[str, Any])
     """Keys of verl's `algorithm.rollout_correction`; empty: none, the mismatch is only measured."""
     temperature: float = Field(default=1.0, gt=0)
@@ -103,7 +107,7 @@ def parse_hyperparameters(data: Mapping[str, Any]) -> Hyperparameters:
             correction[key] = flat.pop(key)
         elif name is not None:
             if name in values:
-                raise ConfigError(f"verl.{key} and `{name}` are the same thing: give one of them")
+                raise ConfigError(f"verl.{key} is the same thing as `algorithm.{name}`: set that alone")
             values[name] = flat.pop(key)
     values["rollout_correction"] = {key.rpartition(".")[2]: value for key, value in correction.items()}
     return _validated({**values, "verl": flat})
@@ -117,4 +121,6 @@ def _validated(values: dict[str, Any]) -> Hyperparameters:
         raise ConfigError(f"hyper-parameters: {'; '.join(faults)}") from error
     if numbers.mini_batch_size and numbers.mini_batches:
         raise ConfigError("hyper-parameters: give `mini_batch_size` or `mini_batches`, not both")
+    if numbers.loss_mode == "dro" and "actor.policy_loss.dro_beta" not in numbers.verl:
+        raise ConfigError("hyper-parameters: `loss_mode: dro` needs `verl.actor.policy_loss.dro_beta`")
     return numbers

@@ -37,7 +37,6 @@ def _gather(mine: torch.Tensor, engine: Any, ranks: int) -> list[torch.Tensor]:
     if ranks == 1:
         return [mine]
     group = engine.get_data_parallel_group()
-    local = mine.contiguous().to("cuda" if dist.get_backend(group) == "nccl" else "cpu")
-    gathered = [torch.empty_like(local) for _ in range(ranks)]
-    dist.all_gather(gathered, local, group=group)
-    return [matrix.cpu() for matrix in gathered]
+    gathered = [torch.empty_like(mine) for _ in range(ranks)]
+    dist.all_gather(gathered, mine.contiguous(), group=group)  # by gloo, which every group here has for the CPU
+    return gathered

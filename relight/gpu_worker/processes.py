@@ -29,14 +29,14 @@ _TAIL_BYTES = 64 * 1024
 
 
 def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """What of our environment a child may see, plus `extra`."""
+    """What of our environment a child may see, plus `extra`. Models are directories here: nobody asks the hub."""
     kept = {
         name: value
         for name, value in os.environ.items()
         if (name in _PASSED_ON or name.startswith(_PASSED_ON_PREFIXES))
         and not (any(word in name for word in _SECRET_WORDS) and name != "TOKENIZERS_PARALLELISM")
     }
-    return {**kept, **(extra or {})}
+    return {"HF_HUB_OFFLINE": "1", **kept, **(extra or {})}
 
 
 def log_tail(path: Path, lines: int = 20) -> str:

@@ -96,6 +96,11 @@ class Trainer:
             self._engine.optimizer.load_state_dict(optimizer_state)
         self._holds(version, directory)
 
+    def keep(self, version: int) -> None:
+        """Call the weights and the optimizer that are held the next version: a step had nothing to learn from."""
+        self._expect_before(version)
+        self.version = version
+
     def save(
         self, export_dir: Path | None, checkpoint_dir: Path | None, meta: dict[str, Any]
     ) -> dict[str, Manifest | None]:
@@ -214,13 +219,16 @@ class Trainer:
         return FSDPEngineConfig(forward_only=forward_only, use_dynamic_bsz=False, use_remove_padding=False, **keys)
 
     def _check_update(self, version: int, rows: list[TrainRow], numbers: Hyperparameters) -> None:
-        if self.version != version - 1:
-            raise TrainerError(f"version {version} is made from {version - 1}, but the trainer holds {self.version}")
+        self._expect_before(version)
         if not any(row.trained_tokens for row in rows):
             raise TrainerError("no row has a token to train on")
         for key, value in numbers.verl.items():
             if key in STARTUP_KEYS and self.startup.get(key) != value:
                 raise ConfigError(f"verl.{key} is read when the trainer process starts: start it again for {value!r}")
+
+    def _expect_before(self, version: int) -> None:
+        if self.version != version - 1:
+            raise TrainerError(f"version {version} is made from {version - 1}, but the trainer holds {self.version}")
 
     def _expect(self, version: int, meta: dict[str, Any], directory: Path) -> None:
         if meta.get("version") != version:

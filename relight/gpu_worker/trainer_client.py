@@ -21,11 +21,12 @@ from typing import Any
 import orjson
 
 from relight import errors
-from relight.errors import ModelError, RelightError, TrainerError
+from relight.errors import RelightError, TrainerError
 from relight.gpu_worker.checkpoints import Manifest
 from relight.gpu_worker.processes import ChildProcess, clean_environment, log_tail
 from relight.gpu_worker.rows import TrainRow, write_rows
 from relight.gpu_worker.verl_keys import flatten_verl_keys, startup_keys
+from relight.models import check_model
 
 Progress = Callable[[str], None]
 
@@ -143,14 +144,14 @@ class TrainerProcess:
 
         Raises:
             ConfigError: a verl key is at fault.
-            ModelError: the model directory lacks configuration, weights or tokenizer.
+            ModelError: the model directory lacks something.
             TrainerError: it did not come up; with the end of its log.
         """
         keys = startup_keys(flatten_verl_keys(verl_keys or {}))
         await asyncio.to_thread(workdir.mkdir, parents=True, exist_ok=True)
         log = log or workdir / "trainer.log"
         trainer = cls([], workdir, log)
-        await asyncio.to_thread(_check_model, model_dir)
+        await asyncio.to_thread(check_model, str(model_dir), Path.cwd())  # or it would be found out after verl's import
         try:
             await trainer._spawn(model_dir, ranks, clean_environment(env), keys, threads or default_threads())
             await trainer._wait_ready(on_progress or (lambda _: None))
@@ -241,6 +242,14 @@ class TrainerProcess:
             for path in (logprobs_file, *((rows_file,) if own else ())):
                 path.unlink(missing_ok=True)
         return TrainResult(result["metrics"], [orjson.loads(line) for line in content.splitlines()], result["seconds"])
+
+    async def keep(self, version: int) -> TrainerState:
+        """Call what is held the next version, weights and optimizer alike: for a step with nothing to learn from.
+
+        Raises:
+            TrainerError: the version before it is not held.
+        """
+        return TrainerState(**await self._ask("keep", version=version))
 
     async def save(
         self, export_dir: Path | None, checkpoint_dir: Path | None = None, *, meta: Mapping[str, Any] | None = None
@@ -360,15 +369,10 @@ def _rank_environment(rank: int, ranks: int, threads: int) -> dict[str, str]:
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": "0",
         "OMP_NUM_THREADS": str(threads),
+        # Threads that spin while they wait make a step five times longer on cores that others use too.
+        "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "PASSIVE"),
         "TOKENIZERS_PARALLELISM": "false",
     }
-
-
-def _check_model(directory: Path) -> None:
-    """Say at once what a trainer would find out after importing verl."""
-    for wanted in ("config.json", "*.safetensors", "tokenizer*"):
-        if not any(directory.glob(wanted)):
-            raise ModelError(f"model directory {directory} has no {wanted}")
 
 
 def _text(path: Path | None) -> str | None:

@@ -102,6 +102,10 @@ class Commands:
             Path(logprobs_file).write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in update.logprobs))
         return {"metrics": update.metrics, "seconds": update.seconds}
 
+    def do_keep(self, version: int) -> dict[str, Any]:
+        self._trainer.keep(version)
+        return self._trainer.state()
+
     def do_save(
         self, export_dir: str | None, checkpoint_dir: str | None, meta: dict[str, Any]
     ) -> dict[str, dict[str, Any] | None]:

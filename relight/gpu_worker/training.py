@@ -127,9 +127,7 @@ class StepTrainer:
 
     async def _keep_weights(self, step: int) -> None:
         """A step that had nothing to learn from: the same weights under the next number."""
-        held = await ledger.get_version(self.db, self.run, step - 1)
-        export = Path(held.export_path) if held and held.version > 0 else None
-        await self.trainer.load(step, model_dir=export, keep_optimizer=True)
+        await self.trainer.keep(step)
 
     async def bring_to(self, version: int) -> int:
         """Have the trainer hold a version: from the newest good checkpoint, replaying the steps since then.

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
 
 from relight.errors import ConfigError, TrainerError
-from relight.gpu_worker.hyperparameters import parse_hyperparameters
+from relight.gpu_worker.hyperparameters import PolicyLoss, parse_hyperparameters
 from relight.gpu_worker.platform_cpu import prepare_device, register_engines
 from relight.gpu_worker.rows import TrainRow, rollout_weights
 from relight.gpu_worker.verl_keys import KNOWN_KEYS
@@ -155,9 +156,17 @@ def gradient_norm(model: Any) -> float:
     return float(torch.nn.utils.get_total_norm([p.grad for p in model.parameters() if p.grad is not None]))
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("shape", [[1, 1, 1, 1], [1, 4, 2]])
-@pytest.mark.parametrize("more", [{}, {"loss_mode": "gspo"}, {"entropy_coeff": 0.1, "temperature": 0.7}])
+@pytest.mark.parametrize(
+    ("mode", "shape", "more"),
+    [
+        *((mode, [1, 4, 2], {}) for mode in MODES),
+        ("token-mean", [1, 1, 1, 1], {}),
+        ("seq-mean-token-mean", [1, 1, 1, 1], {"loss_mode": "gspo"}),
+        ("token-mean", [1, 4, 2], {"loss_mode": "gspo"}),
+        ("token-mean", [1, 4, 2], {"entropy_coeff": 0.1, "temperature": 0.7}),
+        ("seq-mean-token-mean", [1, 4, 2], {"entropy_coeff": 0.1, "temperature": 0.7}),
+    ],
+)
 def test_an_update_is_the_mean_over_rollouts_of_verls_loss(
     model_dir: Path, mode: str, shape: list[int], more: dict[str, Any]
 ) -> None:
@@ -261,6 +270,42 @@ def test_the_correction_of_sampler_and_trainer_is_verls(model_dir: Path) -> None
     torch.optim.SGD(model.parameters(), lr=0.1).step()
     assert differences(weights_of(trainer), model.state_dict()) < 1e-6
     assert update.metrics["rollout_corr/rollout_is_max"] == pytest.approx(0.8)
+
+
+@pytest.mark.parametrize("loss_mode", get_args(PolicyLoss))
+def test_each_of_verls_policy_losses_trains(model_dir: Path, loss_mode: str) -> None:
+    trainer = make_trainer(model_dir, SGD)
+    before = weights_of(trainer)
+    numbers = {"loss_mode": loss_mode, "learning_rate": 0.1, "ppo_epochs": 2, "weight_decay": 0.0}
+    verl = {"actor.policy_loss.dro_beta": 0.1} if loss_mode == "dro" else {}
+    update = trainer.train(1, rollouts([1, 3, 2]), parse_hyperparameters({**numbers, "verl": verl}), seed=0)
+    assert math.isfinite(update.metrics["loss"])
+    assert differences(weights_of(trainer), before) > 1e-5
+
+
+def test_bypass_mode_takes_the_samplers_logprobs_for_the_old_policys(model_dir: Path) -> None:
+    rows = rollouts([1, 2])
+    trainer = make_trainer(model_dir, SGD)
+    numbers = {"learning_rate": 0.1, "weight_decay": 0.0, "rollout_correction": {"bypass_mode": True}}
+    update = trainer.train(1, rows, parse_hyperparameters(numbers | {"grad_clip": 1e9}), seed=0)
+    model = load_by_hand(model_dir)
+    sampled = {i: torch.tensor(row.sampled_logprobs) for i, row in enumerate(rows)}
+    loss = torch.stack(
+        [
+            loss_by_hand(model, part, "seq-mean-token-mean", old={i: sampled[at + i] for i in range(len(part))})
+            for at, part in ((0, rows[:1]), (1, rows[1:]))
+        ]
+    ).mean()
+    loss.backward()
+    torch.optim.SGD(model.parameters(), lr=0.1).step()
+    assert differences(weights_of(trainer), model.state_dict()) < 1e-6
+    assert update.logprobs[0] != pytest.approx(rows[0].sampled_logprobs)
+
+
+def test_the_policy_losses_that_can_be_named_are_verls() -> None:
+    from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY
+
+    assert set(get_args(PolicyLoss)) == set(POLICY_LOSS_REGISTRY) - {"bypass_mode"}
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -73,8 +73,11 @@ def test_hyperparameters_fold_in_what_comes_under_verls_names() -> None:
         ({"learning_rat": 1}, "learning_rat: Extra inputs"),
         ({"learning_rate": 0}, r"learning_rate: .*greater than 0 \(given: 0\)"),
         ({"loss_agg_mode": "mean"}, "loss_agg_mode"),
+        ({"loss_mode": "vanila"}, "loss_mode: Input should be 'vanilla'"),
+        ({"kl_loss_type": "k4"}, "kl_loss_type"),
+        ({"loss_mode": "dro"}, "needs `verl.actor.policy_loss.dro_beta`"),
         ({"mini_batch_size": 2, "mini_batches": 2}, "not both"),
-        ({"ppo_epochs": 2, "verl": {"actor.ppo_epochs": 2}}, "same thing"),
+        ({"ppo_epochs": 2, "verl": {"actor.ppo_epochs": 2}}, "set that alone"),
         ({"rollout_correction": {"rollout_iss": "token"}}, "rollout_iss"),
     ],
 )
