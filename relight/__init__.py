@@ -1,23 +1,28 @@
 """Relight: reinforcement learning for AI agents that no crash can undo.
 
-What an agent author needs is here; importing it loads no torch, no Temporal and no database driver.
+What an agent author needs is here; importing it loads no torch, no Temporal and no database driver, and a name's module
+is loaded when the name is first used, so that `relight --help` stays quick.
 """
 
 from __future__ import annotations
 
-from relight.emitter import (
-    emit_annotation,
-    emit_exception,
-    emit_message,
-    emit_object,
-    emit_reward,
-    operation,
-)
-from relight.errors import RelightError
-from relight.litagent import LitAgent, llm_rollout, prompt_rollout, rollout
-from relight.types.resources import LLM, NamedResources, PromptTemplate
-from relight.types.rollout import Attempt, AttemptedRollout, FailureClass, Rollout, RolloutConfig
-from relight.types.run_file import RunFile
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from relight.emitter import (
+        emit_annotation,
+        emit_exception,
+        emit_message,
+        emit_object,
+        emit_reward,
+        operation,
+    )
+    from relight.errors import RelightError
+    from relight.litagent import LitAgent, llm_rollout, prompt_rollout, rollout
+    from relight.types.resources import LLM, NamedResources, PromptTemplate
+    from relight.types.rollout import Attempt, AttemptedRollout, FailureClass, Rollout, RolloutConfig
+    from relight.types.run_file import RunFile
 
 __version__ = "0.1.0"
 
@@ -43,3 +48,32 @@ __all__ = [
     "prompt_rollout",
     "rollout",
 ]
+
+_HOMES = {
+    "relight.emitter": (
+        "emit_annotation",
+        "emit_exception",
+        "emit_message",
+        "emit_object",
+        "emit_reward",
+        "operation",
+    ),
+    "relight.errors": ("RelightError",),
+    "relight.litagent": ("LitAgent", "llm_rollout", "prompt_rollout", "rollout"),
+    "relight.types.resources": ("LLM", "NamedResources", "PromptTemplate"),
+    "relight.types.rollout": ("Attempt", "AttemptedRollout", "FailureClass", "Rollout", "RolloutConfig"),
+    "relight.types.run_file": ("RunFile",),
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOME_OF[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

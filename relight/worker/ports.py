@@ -1,11 +1,12 @@
-"""TCP ports of this machine: which are free, who holds the others, and whether something answers there."""
+"""TCP ports of this machine: which are free, and who holds the others."""
 
 from __future__ import annotations
 
-import asyncio
+import errno
 import os
 import socket
 from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -16,14 +17,18 @@ LOOPBACK = "127.0.0.1"
 
 def is_free(port: int, host: str = LOOPBACK) -> bool:
     """Whether a server could listen there now."""
+    return _refusal(port, host) is None
+
+
+def _refusal(port: int, host: str) -> OSError | None:
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # servers set it too: TIME_WAIT is no obstacle
         try:
             probe.bind((host, port))
             probe.listen(1)
-        except OSError:
-            return False
-    return True
+        except OSError as error:
+            return error
+    return None
 
 
 def any_free(host: str = LOOPBACK) -> int:
@@ -53,11 +58,14 @@ def require_free(url: str, what: str, source: str) -> None:
     """Check that a service can listen at its URL.
 
     Raises:
-        StackError: the port is in use, by whom as far as it can be seen, and the mend.
+        StackError: it can't; by whom a port is held, as far as that can be seen, and the mend.
     """
     host, port = address(url)
-    if is_free(port, host):
+    refusal = _refusal(port, host)
+    if refusal is None:
         return
+    if refusal.errno != errno.EADDRINUSE:
+        raise StackError(f"the {what} can't listen on {host}:{port} (from {source}): {refusal.strerror or refusal}")
     raise StackError(
         f"port {port} on {host} for the {what} (from {source}) is in use{_held_by(port)}; "
         "stop that process or give another address"
@@ -100,18 +108,9 @@ def _listening_inodes(port: int) -> set[str]:
 
 
 def _socket_inodes(process: Path) -> set[str]:
-    try:
-        return {os.readlink(entry) for entry in (process / "fd").iterdir()}
-    except OSError:  # it ended, or it is not ours
-        return set()
-
-
-async def answers(host: str, port: int) -> bool:
-    """Whether something accepts connections there."""
-    try:
-        async with asyncio.timeout(2):
-            _, writer = await asyncio.open_connection(host, port)
-    except (OSError, TimeoutError):
-        return False
-    writer.close()
-    return True
+    found: set[str] = set()
+    with suppress(OSError):  # it ended, or it is not ours
+        for name in os.listdir(process / "fd"):
+            with suppress(OSError):  # closed by now
+                found.add(os.readlink(process / "fd" / name))
+    return found
