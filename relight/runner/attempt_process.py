@@ -7,6 +7,7 @@ can hold it up once the result is sent. What the agent does before that is the c
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import os
 import resource
@@ -32,9 +33,7 @@ def run(agents: Mapping[str, LoadedAgent], channel: socket.socket) -> NoReturn:
     _prepare(request)
     set_process_scope(Scope(request["trace_id"], reporter.span))
     try:
-        value = child.start(agents, request)
-        if inspect.isawaitable(value):
-            value = _wait_for(value)
+        value = finish(child.start(agents, request))
     except BaseException as error:  # SystemExit and the like are the agent's failures too
         _lift_memory_limit()
         report = (child.report_error, error)
@@ -47,11 +46,17 @@ def run(agents: Mapping[str, LoadedAgent], channel: socket.socket) -> NoReturn:
     os._exit(0)
 
 
+def finish(value: Any) -> Any:
+    """What an agent returned, or, for an asynchronous one, what comes of it."""
+    return _wait_for(value) if inspect.isawaitable(value) else value
+
+
 def _wait_for(value: Awaitable[Any]) -> Any:
     async def wait() -> Any:
         return await value
 
-    return asyncio.new_event_loop().run_until_complete(wait())
+    with contextlib.closing(asyncio.new_event_loop()) as loop:
+        return loop.run_until_complete(wait())
 
 
 def _prepare(request: Mapping[str, Any]) -> None:

@@ -51,9 +51,12 @@ class ForkedProcess:
     async def send(self, payload: bytes) -> None:
         """Send a message. One to a process that has ended is lost, as its end says by itself."""
         async with self._sending:
-            with suppress(ConnectionError):
+            with suppress(OSError):
                 for datagram in frames.split(payload):
+                    if self.exited.done():
+                        break
                     await self._loop.sock_sendall(self._channel, datagram)
+        self._close_channel()
 
     def has_forked(self, pid: int) -> None:
         self.pid = pid
@@ -68,12 +71,18 @@ class ForkedProcess:
             if not self._read_some():
                 break
         self._loop.remove_reader(self._channel)
-        self._channel.close()
+        with suppress(OSError):
+            self._channel.shutdown(socket.SHUT_RDWR)  # wakes a sender
         self.handed_over()
         self.output.close()
         if not self.forked.done():
             self.forked.set_result(None)
         self.exited.set_result(report)
+        self._close_channel()
+
+    def _close_channel(self) -> None:
+        if self.exited.done() and not self._sending.locked():
+            self._channel.close()
 
     def _read_some(self) -> bool:
         """At most a few datagrams, so that one talkative process leaves time for the others. False: no more now."""

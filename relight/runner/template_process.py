@@ -27,9 +27,11 @@ from typing import Any, Final, NoReturn
 
 import orjson
 
+from relight.emitter.recorder import Scope, set_process_scope
 from relight.errors import AgentLoadError
+from relight.litagent.agent import FunctionalLitAgent
 from relight.litagent.loading import LoadedAgent, load_agents
-from relight.runner import attempt_process, linux, shared_process
+from relight.runner import attempt_process, child, frames, linux, shared_process
 from relight.runner.thread_watch import ThreadWatch
 
 MODES: Final[dict[str, Callable[[dict[str, LoadedAgent], socket.socket], NoReturn]]] = {
@@ -37,6 +39,7 @@ MODES: Final[dict[str, Callable[[dict[str, LoadedAgent], socket.socket], NoRetur
     "shared": shared_process.run,
 }
 _SWEEP_SECONDS: Final = 2.0
+_WARM_UP_CALLS: Final = 20
 
 
 class TemplateProcess:
@@ -125,6 +128,9 @@ class TemplateProcess:
         with suppress(BlockingIOError):
             os.read(self._woken, 4096)
         ended = [report for report in iter(self._reap_one, None) if report]
+        if any(report["signal"] == signal.SIGKILL for report in ended) and self._saw_oom_kill():
+            for report in ended:
+                report["oom_killed"] = report["signal"] == signal.SIGKILL
         if ended:
             leftovers = self._sweep()
             for report in ended:
@@ -147,7 +153,7 @@ class TemplateProcess:
             "id": number,
             "code": code if code >= 0 else None,
             "signal": -code if code < 0 else None,
-            "oom_killed": code == -signal.SIGKILL and self._saw_oom_kill(),
+            "oom_killed": False,
             "peak_rss_bytes": usage.ru_maxrss * 1024,
             "cpu_seconds": usage.ru_utime + usage.ru_stime,
         }
@@ -202,6 +208,28 @@ def load(references: list[str]) -> tuple[dict[str, LoadedAgent], dict[str, Any]]
     return agents, {"op": "loaded", "agents": described, "warnings": warnings, "threads": linux.thread_count()}
 
 
+def warm_up() -> None:
+    """Walk the path of a call with an agent that does nothing.
+
+    What Python caches on the first walk is then written once here, and not on pages that every child has to copy.
+    """
+
+    async def nothing(task: Any) -> float:
+        return 0.0
+
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    agents = {"nothing": LoadedAgent("nothing", "", FunctionalLitAgent(nothing))}
+    request = {"agent": "nothing", "task": {}, "llm": None, "resources": {}, "rollout": {}}
+    with ours, theirs:
+        reporter = child.Reporter(theirs)
+        set_process_scope(Scope("", reporter.span))
+        for _ in range(_WARM_UP_CALLS):
+            child.report_result(reporter, attempt_process.finish(child.start(agents, request)))
+            frames.receive(ours)
+            frames.receive(ours)
+    set_process_scope(None)
+
+
 def main() -> None:
     """Entry point."""
     control = socket.socket(fileno=int(sys.argv[1]))
@@ -215,6 +243,7 @@ def main() -> None:
         return
     sys.stdout.flush()
     sys.stderr.flush()
+    warm_up()
     gc.collect()
     gc.freeze()  # children leave these objects alone, so that their pages stay shared
     control.send(orjson.dumps(loaded))

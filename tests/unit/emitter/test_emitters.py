@@ -211,13 +211,20 @@ async def test_contexts_keep_attempts_apart_and_threads_of_the_process_find_its_
 
 
 anything = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary() | st.builds(object),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.integers(), inner),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=9)
+    | st.binary(max_size=9)
+    | st.builds(object),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3) | st.integers(), inner, max_size=3),
+    max_leaves=6,
 )
 
 
-@given(st.dictionaries(st.text(), anything))
-@settings(max_examples=50, deadline=None)
+@given(st.dictionaries(st.text(max_size=9), anything, max_size=3))
+@settings(deadline=None)
 def test_any_value_becomes_attributes_that_the_wire_and_postgres_take(value: dict[str, Any]) -> None:
     span = emit_annotation(value)
     raw = orjson.dumps(span)

@@ -22,7 +22,9 @@ async def runner() -> AsyncGenerator[IsolatedRunner]:
 @pytest.fixture
 def pids(tmp_path: Path) -> Callable[[], list[int]]:
     """What agents noted in `task["pids"]`."""
-    return lambda: [int(line) for line in (tmp_path / "pids").read_text().split()]
+    noted = tmp_path / "pids"
+    noted.touch()
+    return lambda: [int(line) for line in noted.read_text().split()]
 
 
 @pytest.fixture

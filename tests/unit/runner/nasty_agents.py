@@ -116,7 +116,7 @@ def kills_itself(task):
 def stops_itself(task):
     emit_message("ready")
     os.kill(os.getpid(), signal.SIGSTOP)
-    return 1.0
+    time.sleep(600)  # in a thread, the stop may come a moment later
 
 
 def stops_template(task):
@@ -192,7 +192,7 @@ def emits_from_everywhere(task):
 def emits_then_hangs(task):
     with operation(name="outer"):
         emit_reward(0.25)
-        emit_message("ready")
+    emit_message("ready")
     time.sleep(600)
 
 
