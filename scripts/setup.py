@@ -11,6 +11,7 @@ import importlib.util
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -69,7 +70,12 @@ class Step:
         log.parent.mkdir(parents=True, exist_ok=True)
         with open(log, "w", encoding="utf-8") as output:
             child = subprocess.Popen(
-                command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, **options
+                [*leash(), *command],
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                **options,
             )
             while True:
                 try:
@@ -79,6 +85,12 @@ class Step:
                     say(f"  {self.name:<12}{time.monotonic() - self.started:6.0f} s  still at it")
         if status != 0:
             raise SetupError(f"{self.name}: {' '.join(command[:3])} ... failed; the end of {log}:\n{_tail(log)}")
+
+
+def leash() -> list[str]:
+    """Put before a command, it ends the command when set-up ends, however that ends."""
+    program = ROOT / "relight" / "worker" / "leash.py"
+    return [sys.executable, "-I", "-S", str(program), str(os.getpid()), str(int(signal.SIGTERM)), "-"]
 
 
 def say(text: str) -> None:
@@ -196,7 +208,7 @@ def _build_temporal(step: Step, destination: Path, reasons: list[str]) -> None:
         say(f"  temporal: {reasons[-1]}; it is built with Go, about 4 minutes on 2 cores")
     try:
         temporal_binary.build(
-            ROOT / "tools" / "temporal", destination, WORK / "cache" / "go", LOGS / "setup-temporal-build.log"
+            ROOT / "tools" / "temporal", destination, WORK / "cache" / "go", LOGS / "setup-temporal-build.log", leash()
         )
     except RuntimeError as error:
         reasons.append(str(error))

@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -121,8 +121,10 @@ def build_command(output: Path) -> list[str]:
     return ["go", "build", "-trimpath", "-ldflags", "-s -w", "-o", str(output), PACKAGE]
 
 
-def build(source: Path, destination: Path, scratch: Path, log: Path) -> None:
+def build(source: Path, destination: Path, scratch: Path, log: Path, launcher: Sequence[str] = ()) -> None:
     """Build the server with Go; modules and objects go to `scratch`, which is removed when it worked.
+
+    `launcher` is put before the command (see leash.py).
 
     Raises:
         RuntimeError: it did not work; the end of the log says why.
@@ -136,7 +138,13 @@ def build(source: Path, destination: Path, scratch: Path, log: Path) -> None:
     partial = destination.with_name(f"{destination.name}.{os.getpid()}.partial")
     with open(log, "w", encoding="utf-8") as output:
         done = subprocess.run(
-            build_command(partial), cwd=source, env=environ, stdout=output, stderr=subprocess.STDOUT, check=False
+            [*launcher, *build_command(partial)],
+            cwd=source,
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            check=False,
         )
     if done.returncode != 0 or server_version(partial) is None:
         partial.unlink(missing_ok=True)

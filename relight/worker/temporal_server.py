@@ -7,6 +7,7 @@ moments, which Postgres still knows).
 from __future__ import annotations
 
 import asyncio
+import signal
 import tempfile
 from collections.abc import Mapping
 from datetime import timedelta
@@ -28,6 +29,7 @@ from relight.errors import TemporalError
 from relight.types.names import SEARCH_ALGORITHM, SEARCH_RUN, SEARCH_STATUS, SEARCH_STEP, SEARCH_TASK
 from relight.worker import temporal_binary
 from relight.worker.ports import LOOPBACK
+from relight.worker.processes import leashed
 
 RETENTION = timedelta(days=30)
 """The dev server's own 24 hours would drop a run from the Web UI the day after."""
@@ -73,11 +75,10 @@ async def _build(cache: Path, home: Path, reasons: list[str]) -> None:
     if source is None:
         return
     destination = cache / f"temporal-{temporal_binary.CLI_VERSION}"
+    log, launcher = home / "logs" / "temporal-build.log", leashed([], signal.SIGTERM, None)
     with tempfile.TemporaryDirectory(prefix="relight-go-") as scratch:
         try:
-            await asyncio.to_thread(
-                temporal_binary.build, source, destination, Path(scratch) / "go", home / "logs" / "temporal-build.log"
-            )
+            await asyncio.to_thread(temporal_binary.build, source, destination, Path(scratch) / "go", log, launcher)
         except (RuntimeError, OSError) as error:
             reasons.append(str(error))
 
