@@ -15,6 +15,7 @@ from relight.settings import read_stack
 from tests.e2e.demo_kit import demo, relight, wait_until_gone
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1500)]
+STEP_LINE = re.compile(r"step +(\d+)/4  16 rollouts, .* reward \d")
 LAST_LINE = re.compile(r"held-out reward: [01]\.\d\d -> [01]\.\d\d")
 
 
@@ -28,7 +29,7 @@ def test_an_interrupted_demo_leaves_nothing_running_and_goes_on_where_it_was(tmp
         assert "calculator-1 goes on" in second.wait_for("run calculator-")
         assert second.ended() == 0
     assert LAST_LINE.fullmatch(second.lines[-1])
-    assert [line.split()[1] for line in second.lines if line.startswith("step ")] == ["1/4", "2/4", "3/4", "4/4"]
+    assert [match[1] for match in map(STEP_LINE.match, second.lines) if match] == ["1", "2", "3", "4"]
     assert ElementTree.parse(tmp_path / "runs" / "calculator-1" / "reward.svg").getroot().tag.endswith("svg")
     assert wait_until_gone(tmp_path) == []
 
