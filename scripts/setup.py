@@ -205,7 +205,7 @@ def make_temporal(found: Any, environment_made: threading.Event) -> None:
 
 def _build_temporal(step: Step, destination: Path, reasons: list[str]) -> None:
     if shutil.which("go"):
-        say(f"  temporal: {reasons[-1]}; it is built with Go, about 4 minutes on 2 cores")
+        say(f"  temporal: {reasons[-1]}; Go builds it")
     try:
         temporal_binary.build(
             ROOT / "tools" / "temporal", destination, WORK / "cache" / "go", LOGS / "setup-temporal-build.log", leash()
@@ -242,12 +242,10 @@ def _announce(found: Any, needs_environment: bool, needs_temporal: bool) -> None
     memory = (preflight.memory_bytes() or 0) / preflight.GIB
     free = shutil.disk_usage(ROOT).free / preflight.GIB
     say(f"setting Relight up: Linux x86-64, {memory:.0f} GiB of memory, {free:.0f} GiB free")
-    parts: list[str] = []
     if needs_environment:
-        parts.append("1 to 5 minutes for the Python packages (3 GB to fetch, 6 GB on disk)")
+        say("the Python packages take 1 to 5 minutes (3 GB to fetch, 6 GB on disk)")
     if needs_temporal:
-        parts.append("beside it seconds for the Temporal server, or 4 minutes if Go must build it")
-    say(f"this takes {' and '.join(parts)}")
+        say("the Temporal server takes seconds, or about 4 minutes beside that if Go must build it")
     if found.found:
         say(f"  temporal: server {found.found.version} ({found.found.origin}: {found.found.path})")
 

@@ -17,7 +17,7 @@ import asyncpg
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from relight.errors import StackError
+from relight.errors import ConfigError
 from relight.settings import Settings
 from relight.worker import postgres_server, temporal_server
 from relight.worker.addresses import Addresses, environment
@@ -59,11 +59,11 @@ def wanted(request: Request, addresses: Addresses) -> list[str]:
     """Names of the parts to start, in the order in which they are shown.
 
     Raises:
-        StackError: a part that does not exist.
+        ConfigError: a part that does not exist.
     """
     unknown = sorted((request.only or frozenset()) - set(NAMES))
     if unknown:
-        raise StackError(f"there is no part named {', '.join(unknown)}; the parts are {', '.join(NAMES)}")
+        raise ConfigError(f"there is no part named {', '.join(unknown)}; the parts are {', '.join(NAMES)}")
     absent = {POSTGRES: not addresses.own_postgres, TEMPORAL: not addresses.own_temporal, RUNNER: not request.agents}
     if request.only is None:
         absent[GPU_WORKER] = bool(missing_gpu_modules())

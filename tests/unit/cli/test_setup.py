@@ -1,0 +1,104 @@
+"""`make setup`: what it asks of a machine, and what it does with one that lacks something."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+GIB = 1024**3
+
+
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+preflight = load("preflight")
+
+
+@pytest.mark.parametrize(
+    ("system", "machine", "fits"),
+    [("Linux", "x86_64", True), ("Linux", "aarch64", False), ("Darwin", "arm64", False), ("Windows", "AMD64", False)],
+)
+def test_only_linux_on_x86_64_fits(system: str, machine: str, fits: bool) -> None:
+    problem = preflight.platform_problem(system, machine)
+    assert (problem is None) is fits
+    assert fits or "needs Linux on x86-64" in problem
+
+
+@pytest.mark.parametrize(("size", "fits"), [(4 * GIB, False), (7.5 * GIB, True), (64 * GIB, True), (None, True)])
+def test_eight_gib_of_memory_are_needed(size: float | None, fits: bool) -> None:
+    assert (preflight.memory_problem(size) is None) is fits
+
+
+def test_a_container_s_limit_counts_where_it_is_lower(tmp_path: Path) -> None:
+    proc, cgroup = tmp_path / "proc", tmp_path / "cgroup"
+    proc.mkdir()
+    cgroup.mkdir()
+    (proc / "meminfo").write_text("MemTotal:       33554432 kB\nMemFree: 1 kB\n")
+    assert preflight.memory_bytes(proc, cgroup) == 32 * GIB
+    (cgroup / "memory.max").write_text("max\n")
+    assert preflight.memory_bytes(proc, cgroup) == 32 * GIB
+    (cgroup / "memory.max").write_text(f"{6 * GIB}\n")
+    assert preflight.memory_bytes(proc, cgroup) == 6 * GIB
+
+
+def test_a_full_disk_is_told_with_what_is_needed(tmp_path: Path) -> None:
+    assert preflight.disk_problem(tmp_path, needed_gib=0.0001) is None
+    assert "about 1e+06 are needed" in preflight.disk_problem(tmp_path, needed_gib=1e6)
+
+
+def test_a_shim_of_a_python_that_is_not_there_is_passed_over(tmp_path: Path) -> None:
+    shim = tmp_path / "python3.12"
+    shim.write_text("#!/bin/sh\necho 'pyenv: python3.12: command not found' >&2\nexit 127\n")
+    shim.chmod(0o755)
+    real = tmp_path / "python3.11"
+    real.write_text("#!/bin/sh\necho 3 11 7\n")
+    real.chmod(0o755)
+    found = preflight.find_python("/nowhere/python3", {"PATH": str(tmp_path)})
+    assert found == (str(real), (3, 11, 7))
+
+
+def test_a_python_of_another_version_is_not_taken(tmp_path: Path) -> None:
+    other = tmp_path / "python3"
+    other.write_text("#!/bin/sh\necho 3 13 1\n")
+    other.chmod(0o755)
+    assert preflight.find_python("/nowhere/python3", {"PATH": str(tmp_path)}) is None
+
+
+def test_set_up_needs_nothing_but_the_standard_library() -> None:
+    own = {"preflight"}
+    for script in (ROOT / "scripts").glob("*.py"):
+        lines = script.read_text().splitlines()
+        names = {line.split()[1].split(".")[0] for line in lines if line.startswith(("import ", "from "))}
+        assert names <= sys.stdlib_module_names | own
+
+
+def test_without_any_way_to_a_temporal_server_the_ways_are_listed(tmp_path: Path) -> None:
+    """On a machine without cache, network and Go, where the environment is made."""
+    program = f"""
+import sys
+sys.path.insert(0, {str(ROOT / "scripts")!r})
+import setup
+setup.environment_is_made = lambda: True
+setup.temporal_binary.can_download = lambda: False
+setup.LOGS = setup.WORK = setup.Path({str(tmp_path / "work")!r})
+sys.argv = ["setup.py"]
+sys.exit(setup.main())
+"""
+    environ = {"PATH": str(tmp_path / "empty"), "XDG_CACHE_HOME": str(tmp_path / "cache"), "HOME": os.environ["HOME"]}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environ, check=False)
+    assert done.returncode == 1
+    for way in ("TEMPORAL_ADDRESS", "on PATH", "temporal.download", "install Go"):
+        assert way in done.stderr
