@@ -145,6 +145,10 @@ def conclude(look: Look, settings: Settings, stack: DemoStack, total_seconds: fl
     lines = conclusion_lines(look.view, settings, stack.home, svg, stack.kept)
     for line in [*lines, time_line(look, total_seconds)]:
         output.say(line)
+    if output.wants_json():
+        held_out = {one.version: one.reward for one in look.view.evaluations}
+        status = look.outcome.status if look.outcome else None
+        output.emit({"event": "demo", "run": look.view.run, "status": status, "held_out": held_out, "plot": str(svg)})
 
 
 def conclusion_lines(view: RunView, settings: Settings, home: Path, svg: Path, kept: bool) -> list[str]:

@@ -86,7 +86,9 @@ class GpuHost:
             row = await self.db.row("lock_host", self.name, connection=connection)
             holder = row["run"] if row and row["run_status"] == "running" else None
             if holder not in (None, request.run):
-                return GpuClaim(granted=False, waiting_for=f"a GPU worker, held by {holder}")
+                reason = f"a GPU worker, held by {holder}"
+                await self.db.execute("set_waiting", request.run, reason, connection=connection)
+                return GpuClaim(granted=False, waiting_for=reason)
             await self.db.execute(
                 "assign_host", self.name, request.run, request.epoch, "starting", connection=connection
             )
