@@ -32,6 +32,7 @@ from relight.errors import AgentLoadError
 from relight.litagent.agent import FunctionalLitAgent
 from relight.litagent.loading import LoadedAgent, load_agents
 from relight.runner import attempt_process, child, frames, linux, shared_process
+from relight.runner.preload import import_lazy_parts
 from relight.runner.thread_watch import ThreadWatch
 
 MODES: Final[dict[str, Callable[[dict[str, LoadedAgent], socket.socket], NoReturn]]] = {
@@ -200,6 +201,7 @@ def load(references: list[str]) -> tuple[dict[str, LoadedAgent], dict[str, Any]]
     watch = ThreadWatch()
     with watch:
         agents = load_agents(*references)
+        import_lazy_parts()
     warnings = watch.check()
     described = [
         {"name": agent.name, "reference": agent.reference, "asynchronous": agent.agent.is_async()}

@@ -1,0 +1,29 @@
+"""What clients import late is imported once, in the template."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+CODE = """
+import sys
+import openai
+from relight.runner.preload import import_lazy_parts
+import_lazy_parts()
+before = set(sys.modules)
+openai.AsyncOpenAI(base_url="http://127.0.0.1:9/v1", api_key="x").chat.completions.create
+print(sorted(name for name in set(sys.modules) - before if name.startswith(("openai", "httpx"))))
+"""
+
+
+def run(code: str) -> str:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_an_attempt_that_uses_openai_imports_nothing_of_it_any_more() -> None:
+    assert run(CODE) == "[]"
+
+
+def test_clients_that_no_agent_uses_are_left_alone() -> None:
+    code = "import sys; from relight.runner.preload import import_lazy_parts; print(import_lazy_parts(), 'openai' in sys.modules)"
+    assert run(code) == "[] False"
