@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import os
-import socket
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -23,14 +21,14 @@ import orjson
 from relight import errors
 from relight.errors import RelightError, TrainerError
 from relight.gpu_worker.checkpoints import Manifest
-from relight.gpu_worker.processes import ChildProcess, clean_environment, log_tail
+from relight.gpu_worker.processes import clean_environment, log_tail
 from relight.gpu_worker.rows import TrainRow, write_rows
+from relight.gpu_worker.trainer_rank import Rank, default_threads, rank_environment
 from relight.gpu_worker.verl_keys import flatten_verl_keys, startup_keys
 from relight.models import check_model
 
 Progress = Callable[[str], None]
 
-_LINE_LIMIT_BYTES = 64 * 2**20
 _STRAGGLER_SECONDS = 20.0
 """How long ranks may take to answer after one of them failed; they may be waiting for it in a collective."""
 _STOP_SECONDS = 5.0
@@ -67,50 +65,10 @@ class Saved:
     checkpoint: Manifest | None
 
 
-class _Rank:
-    """One rank: its process and its socket."""
-
-    def __init__(self, child: ChildProcess, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.child = child
-        self._reader = reader
-        self._writer = writer
-
-    @classmethod
-    async def start(cls, argv: Sequence[str], environment: Mapping[str, str], log: Path) -> _Rank:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            theirs.set_inheritable(True)
-            command = (*argv, "--socket", str(theirs.fileno()))
-            child = await ChildProcess.start(command, environment=environment, log=log, pass_fds=(theirs.fileno(),))
-        reader, writer = await asyncio.open_connection(sock=ours, limit=_LINE_LIMIT_BYTES)
-        return cls(child, reader, writer)
-
-    async def send(self, line: bytes) -> None:
-        self._writer.write(line)
-        await self._writer.drain()
-
-    async def receive(self) -> dict[str, Any]:
-        """The next message.
-
-        Raises:
-            EOFError: the rank is gone.
-        """
-        try:
-            line = await self._reader.readline()
-        except ConnectionError as error:
-            raise EOFError from error
-        if not line.endswith(b"\n"):
-            raise EOFError
-        return orjson.loads(line)
-
-    def close(self) -> None:
-        self._writer.close()
-
-
 class TrainerProcess:
     """verl in a process group of its own."""
 
-    def __init__(self, ranks: list[_Rank], workdir: Path, log: Path) -> None:
+    def __init__(self, ranks: list[Rank], workdir: Path, log: Path) -> None:
         self._ranks = ranks
         self._workdir = workdir
         self._log = log
@@ -286,15 +244,15 @@ class TrainerProcess:
         argv += ["--model-dir", str(model_dir), "--rendezvous", str(rendezvous)]
         argv += ["--threads", str(threads), "--verl", orjson.dumps(keys).decode()]
         for rank in range(ranks):
-            own = {**environment, **_rank_environment(rank, ranks, threads)}
-            self._ranks.append(await _Rank.start(argv, own, self._log))
+            own = {**environment, **rank_environment(rank, ranks, threads)}
+            self._ranks.append(await Rank.start(argv, own, self._log))
 
     async def _wait_ready(self, on_progress: Progress) -> None:
         await asyncio.gather(
             *(self._ready(rank, (lambda _: None) if place else on_progress) for place, rank in enumerate(self._ranks))
         )
 
-    async def _ready(self, rank: _Rank, on_progress: Progress) -> None:
+    async def _ready(self, rank: Rank, on_progress: Progress) -> None:
         while (message := await self._receive(rank))["event"] != "ready":
             if message["event"] == "failed":
                 raise _error(message["error"])
@@ -341,7 +299,7 @@ class TrainerProcess:
             for task in tasks:
                 task.cancel()
 
-    async def _receive(self, rank: _Rank) -> dict[str, Any]:
+    async def _receive(self, rank: Rank) -> dict[str, Any]:
         try:
             return await rank.receive()
         except EOFError as error:
@@ -352,27 +310,6 @@ class TrainerProcess:
         codes = ", ".join(str(rank.child.returncode) for rank in self._ranks if not rank.child.alive)
         end = f"end of {self._log}:\n{log_tail(self._log)}"
         return TrainerError(f"the trainer process ended (exit code {codes}); {end}")
-
-
-def default_threads() -> int:
-    """Threads of torch in a trainer: two, or as many as there are cores."""
-    return min(2, len(os.sched_getaffinity(0)))
-
-
-def _rank_environment(rank: int, ranks: int, threads: int) -> dict[str, str]:
-    """What torchrun would set, as far as verl reads it; the ranks meet by a file, so address and port are unused."""
-    return {
-        "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
-        "WORLD_SIZE": str(ranks),
-        "LOCAL_WORLD_SIZE": str(ranks),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": "0",
-        "OMP_NUM_THREADS": str(threads),
-        # Threads that spin while they wait make a step five times longer on cores that others use too.
-        "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "PASSIVE"),
-        "TOKENIZERS_PARALLELISM": "false",
-    }
 
 
 def _text(path: Path | None) -> str | None:
