@@ -22,6 +22,7 @@ from relight.settings import Settings
 from relight.worker import postgres_server, temporal_server
 from relight.worker.addresses import Addresses, environment
 from relight.worker.health import require_http
+from relight.worker.ports import address, listens
 from relight.worker.postgres_server import PostgresServer
 from relight.worker.processes import Part
 from relight.worker.temporal_binary import Binary
@@ -100,8 +101,8 @@ class PartFactory:
             titles = [RUNNER, *(f"{RUNNER}-{number}" for number in range(2, self.request.runners + 1))]
             return [self._service(title, RUNNER, flags, self._reported(RUNNER), 0.3) for title in titles]
         ready, ask_seconds = {
-            STORE: (self._http(f"{self.settings.store_url}/healthz"), 0.1),
-            GATEWAY: (self._http(f"{self.settings.gateway_url}/healthz"), 0.1),
+            STORE: (self._serves(self.settings.store_url), 0.1),
+            GATEWAY: (self._serves(self.settings.gateway_url), 0.1),
             ORCHESTRATOR: (self._polls(self.settings.orchestrator_queue), 0.3),
             GPU_WORKER: (self._polls(self.settings.gpu_queue), 0.5),
         }[name]
@@ -172,6 +173,8 @@ class PartFactory:
         return await self._ask_postgres("select 1") == 1
 
     async def _temporal_answers(self, pid: int) -> bool:
+        if not listens(pid, self.addresses.ports["temporal"]):
+            return False
         try:
             client = await self._connect()
             await temporal_server.configure(client, set_retention=True)
@@ -181,12 +184,16 @@ class PartFactory:
             await require_http(self.settings.temporal_ui_url, "the Web UI", "its port")
         return True
 
-    def _http(self, url: str) -> Ready:
-        async def answers(pid: int) -> bool:
-            await require_http(url, "it", "its address")
+    def _serves(self, url: str) -> Ready:
+        port = address(url)[1]
+
+        async def serves(pid: int) -> bool:
+            if not listens(pid, port):
+                return False
+            await require_http(f"{url}/healthz", "it", "its address")
             return True
 
-        return answers
+        return serves
 
     def _polls(self, queue: str) -> Ready:
         async def polls(pid: int) -> bool:

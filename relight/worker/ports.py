@@ -86,6 +86,11 @@ def holder(port: int) -> int | None:
     return None
 
 
+def listens(pid: int, port: int) -> bool:
+    """Whether that very process listens on the port, and not another one that came first."""
+    return bool(_listening_inodes(port) & _socket_inodes(Path(f"/proc/{pid}")))
+
+
 def process_name(pid: int) -> str:
     """Short name of a process."""
     try:

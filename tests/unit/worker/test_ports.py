@@ -68,3 +68,8 @@ def test_an_address_of_another_machine_is_refused_without_blaming_a_process() ->
 )
 def test_host_and_port_of_a_url(url: str, expected: tuple[str, int]) -> None:
     assert ports.address(url) == expected
+
+
+def test_a_process_that_came_second_to_a_port_does_not_count_as_its_server(taken: int) -> None:
+    assert ports.listens(os.getpid(), taken)
+    assert not ports.listens(os.getppid(), taken)
