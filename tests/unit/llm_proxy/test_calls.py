@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
+
+from aiohttp import web
 
 from relight.llm_proxy.requests import seed_for
 from tests.support.fake_engine import PROMPT, die, fake_engine, logprob, status, token_ids
@@ -85,6 +88,19 @@ async def test_an_engine_that_dies_is_waited_for_and_the_call_repeated_with_its_
     assert not status_after["platform_failure"]
 
 
+async def test_the_time_that_an_engine_took_to_die_counts_as_waiting(tmp_path: Path):
+    async with parts(tmp_path) as (client, _, engine):
+
+        async def die_slowly(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+            await asyncio.sleep(0.3)  # this is the time that is to be counted
+            return await die(request, body)
+
+        engine.behave(die_slowly)
+        code, _ = await client.call()
+        assert (await client.status())["waited_seconds"] >= 0.3
+    assert code == 200
+
+
 async def test_a_call_waits_until_an_engine_acknowledges_a_version_that_its_step_allows(tmp_path: Path):
     async with parts(tmp_path) as (client, store, engine):
         store.context |= {"min_version": 3, "max_version": 3}
@@ -124,12 +140,13 @@ async def test_what_the_engine_says_of_a_bad_request_reaches_the_agent_and_fails
 
 
 async def test_a_call_of_a_superseded_attempt_is_a_conflict(tmp_path: Path):
-    async with parts(tmp_path) as (client, store, _):
+    async with parts(tmp_path) as (client, store, engine):
         await client.call()
         store.dead.add("a")
         at_commit, answer = await client.call()
         at_resolve, _ = await client.call()
     assert (at_commit, at_resolve) == (409, 409)
+    assert len(engine.requests) == 2
     assert answer["error"]["code"] == "attempt_superseded"
     assert list(store.calls()) == [1]
 

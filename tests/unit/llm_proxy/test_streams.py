@@ -50,9 +50,11 @@ async def test_chunks_pass_as_they_come_and_the_end_waits_for_the_commit(tmp_pat
             await store.until(lambda: store.committing > 0)
             seed = engine.requests[0]["seed"]
             assert texts(seen) == said(seed, count=7)
-            assert not any(event["choices"][0]["finish_reason"] for event in seen)
+            ending = asyncio.create_task(next_event(response))
+            await asyncio.wait([ending], timeout=0.2)
+            assert not ending.done()
             store.commit_gate.set()
-            last = await rest(response)
+            last = [await ending, *await rest(response)]
         await store.until(lambda: store.delivered() == {1: "yes"})
     assert texts(last) == text(token_ids(seed, 0, 8)[-1])
     assert last[-1]["choices"][0]["finish_reason"] == "length"
@@ -97,6 +99,40 @@ async def test_a_stream_that_the_agent_closes_commits_the_tokens_sent_as_deliver
     assert record.choices[0].finish_reason is None
     assert not record.choices[0].complete
     assert record.response["choices"][0]["message"]["content"] == said(record.seed, count=3)
+
+
+async def test_an_agent_that_leaves_a_stream_before_its_very_end_has_read_it_all_the_same(tmp_path: Path):
+    async with parts(tmp_path) as (client, store, _):
+        store.commit_gate.clear()
+        async with client.post(stream=True) as response:
+            for _ in range(8):
+                await next_event(response)
+            await store.until(lambda: store.committing > 0)
+            response.close()
+        sent = len(store.marks)
+        await asyncio.sleep(0.1)  # for the disconnect to arrive
+        store.commit_gate.set()
+        await store.until(lambda: len(store.marks) > sent)
+    assert store.delivered() == {1: "yes"}
+    assert store.calls()[1].choices[0].complete
+
+
+async def test_of_several_choices_each_is_on_record_as_far_as_it_was_sent(tmp_path: Path):
+    async with parts(tmp_path) as (client, store, engine):
+        gate = asyncio.Semaphore(2 + 2 * 7 + 1)  # two roles, seven tokens each, and the end of the first choice
+
+        async def token_gate(_: int) -> None:
+            await gate.acquire()
+
+        engine.token_gate = token_gate
+        async with client.post(stream=True, n=2) as response:
+            for _ in range(2 + 2 * 7):
+                await next_event(response)
+            response.close()
+        await store.until(lambda: bool(store.records))
+    choices = store.calls()[1].choices
+    assert [len(choice.response_token_ids or ()) for choice in choices] == [7, 7]
+    assert [choice.complete for choice in choices] == [False, False]
 
 
 async def test_an_engine_that_dies_before_the_first_token_is_waited_for(tmp_path: Path):
