@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import sys
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
-from relight.cli import demo
+from relight.cli import demo, output
+from relight.cli.demo_stack import DemoStack
 from relight.cli.progress import Look, Outcome
 from relight.cli.render import own_program
 from relight.settings import Settings
+from relight.worker import stack_file
 
 from .seeing import a_run, an_evaluation
 
@@ -58,3 +61,18 @@ def test_the_end_names_every_place_and_the_way_back(tmp_path: Path) -> None:
 def test_the_way_back_names_a_program_that_is_there() -> None:
     program = own_program(Path(sys.executable).parent.parent)
     assert program in ("relight", "bin/relight", f"{sys.executable} -m relight.cli")
+
+
+async def test_a_stack_that_is_up_already_is_used_and_left_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(output, "current", output.Invocation({"home": tmp_path}))
+    stack = DemoStack(tmp_path, "agents:none", keep=False)
+    with stack_file.locked(tmp_path):
+        stack_file.write_stack(tmp_path, {"settings": {"store_url": "http://127.0.0.1:5"}})
+        async with AsyncExitStack() as resources:
+            settings = await stack.boot(resources)
+        assert stack_file.running_pid(tmp_path) is not None
+    assert settings.store_url == "http://127.0.0.1:5"
+    assert stack.kept
+    assert "is up already" in capsys.readouterr().out
