@@ -16,8 +16,8 @@ import torch
 from tensordict import TensorDict
 from verl.utils import tensordict_utils as tu
 
-from relight.gpu_worker.hyperparameters import Hyperparameters
 from relight.gpu_worker.rows import TrainRow, rollout_weights
+from relight.types.hyperparameters import Hyperparameters
 
 FILLER = -1
 """Index of a row that only fills a gap."""

@@ -15,7 +15,7 @@ from verl.trainer.ppo.rollout_corr_helper import (
 
 from relight.errors import ConfigError
 from relight.gpu_worker.batch import Batch
-from relight.gpu_worker.hyperparameters import Hyperparameters
+from relight.types.hyperparameters import Hyperparameters
 
 _DECOUPLED_KEYS = (
     "rollout_is",

@@ -10,7 +10,7 @@ from verl.utils import tensordict_utils as tu
 from verl.workers.utils.padding import no_padding_2_padding
 
 from relight.gpu_worker.batch import Batch, pack, part_of, unpack
-from relight.gpu_worker.hyperparameters import Hyperparameters
+from relight.types.hyperparameters import Hyperparameters
 
 
 def logprobs_of(worker: Any, batch: Batch, numbers: Hyperparameters, micro_batch_size: int) -> torch.Tensor:

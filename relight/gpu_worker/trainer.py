@@ -36,11 +36,11 @@ from relight.gpu_worker.batch import Batch, make_batch, mini_batches, pack, part
 from relight.gpu_worker.checkpoints import Manifest, verify
 from relight.gpu_worker.corrections import correct_mismatch
 from relight.gpu_worker.exports import write_checkpoint, write_export
-from relight.gpu_worker.hyperparameters import Hyperparameters
 from relight.gpu_worker.inference import logprobs_of
 from relight.gpu_worker.losses import weighted_ppo_loss
 from relight.gpu_worker.rows import TrainRow
-from relight.gpu_worker.verl_keys import STARTUP_KEYS, section
+from relight.types.hyperparameters import Hyperparameters
+from relight.types.verl_keys import STARTUP_KEYS, section
 
 _FP32 = {"param_dtype": "fp32", "reduce_dtype": "fp32", "buffer_dtype": "fp32"}
 _MICRO_BATCH = {"cpu": 64, "cuda": 8}

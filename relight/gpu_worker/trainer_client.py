@@ -24,8 +24,8 @@ from relight.gpu_worker.checkpoints import Manifest
 from relight.gpu_worker.processes import clean_environment, log_tail
 from relight.gpu_worker.rows import TrainRow, write_rows
 from relight.gpu_worker.trainer_rank import Rank, default_threads, rank_environment
-from relight.gpu_worker.verl_keys import flatten_verl_keys, startup_keys
 from relight.models import check_model
+from relight.types.verl_keys import flatten_verl_keys, startup_keys
 
 Progress = Callable[[str], None]
 

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from relight.errors import RelightError
-from relight.gpu_worker.hyperparameters import parse_hyperparameters
 from relight.gpu_worker.rows import read_rows
-from relight.gpu_worker.verl_keys import flatten_verl_keys
+from relight.types.hyperparameters import parse_hyperparameters
+from relight.types.verl_keys import flatten_verl_keys
 
 if TYPE_CHECKING:
     from relight.gpu_worker.trainer import Trainer

@@ -8,7 +8,6 @@ import logging
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from relight.adapter.rows import Generation, TrainingRow, merge_breaks, rows_of
 from relight.errors import CheckpointError
@@ -19,14 +18,9 @@ from relight.store import ledger
 from relight.store.database import Database
 from relight.store.ledger import Candidate, Sample, Version, choose
 from relight.store.plans import ResolvedPlan
+from relight.types.hyperparameters import trainer_numbers
 
 log = logging.getLogger(__name__)
-
-
-def hyperparameters(plan: ResolvedPlan) -> dict[str, Any]:
-    """The trainer's numbers of a step, from its plan."""
-    algorithm = plan.algorithm.model_dump(exclude={"name", "level"}, exclude_none=True)
-    return {**algorithm, "temperature": plan.sampling.temperature, "verl": plan.verl}
 
 
 def make_rows(
@@ -121,7 +115,8 @@ class StepTrainer:
         if not rows:
             await self._keep_weights(step)
             return {}
-        result = await self.trainer.train(step, rows, hyperparameters(plan), seed=plan.trainer_seed)
+        numbers = trainer_numbers(plan.algorithm, plan.sampling.temperature, plan.verl)
+        result = await self.trainer.train(step, rows, numbers, seed=plan.trainer_seed)
         await ledger.write_trainer_logprobs(self.db, self.run, step, result.logprobs)
         return result.metrics
 

@@ -12,6 +12,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from relight.errors import ConfigError
+from relight.types.hyperparameters import parse_hyperparameters, trainer_numbers
 from relight.types.names import RUNNER_QUEUE
 from relight.types.rollout import FailureClass, RolloutConfig
 
@@ -55,7 +56,8 @@ class Algorithm(Section):
     clip_ratio_low: float | None = Field(default=None, gt=0)
     clip_ratio_high: float | None = Field(default=None, gt=0)
     entropy_coeff: float = 0.0
-    loss_agg_mode: Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean"] = "token-mean"
+    loss_agg_mode: Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean"] = "seq-mean-token-mean"
+    """How the tokens' losses become one; each rollout pulls the same, however many rows it has."""
     loss_mode: str = "vanilla"
     """verl's policy loss by name."""
     level: Literal["transition", "trajectory"] = "transition"
@@ -155,21 +157,30 @@ class RunFile(Section):
             )
         if self.algorithm.mini_batches > self.batch_size:
             raise ValueError("`algorithm.mini_batches` can't be more than `batch_size`: a mini-batch holds whole tasks")
+        self._check_numbers()
         return self
+
+    def _check_numbers(self) -> None:
+        """The trainer would refuse the same only at its first update."""
+        try:
+            parse_hyperparameters(trainer_numbers(self.algorithm, self.sampling.temperature, self.verl))
+        except ConfigError as error:
+            raise ValueError(error.message) from error
 
 
 def describe(error: ValidationError) -> str:
     """One line a fault: key, what was given, what is wanted."""
     lines: list[str] = []
     for fault in error.errors(include_url=False):
-        key = ".".join(str(part) for part in fault["loc"]) or "run file"
+        key = ".".join(str(part) for part in fault["loc"])
         if fault["type"] == "extra_forbidden":
             lines.append(f"{key}: unknown key; `relight schema` lists the known ones")
         elif fault["type"] == "missing":
             lines.append(f"{key}: missing")
         else:
+            message = fault["msg"].removeprefix("Value error, ")
             given = "" if isinstance(fault["input"], dict) else f" (given: {fault['input']!r})"
-            lines.append(f"{key}: {fault['msg'].removeprefix('Value error, ')}{given}")
+            lines.append(f"{key}: {message}{given}" if key else message)
     return "; ".join(lines)
 
 

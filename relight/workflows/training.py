@@ -363,6 +363,7 @@ class TrainingWorkflow(CommandHandlers):
 
     async def record_change(self, change: ChangeInput) -> ChangeResult:
         """Ask the store to change the run; the audit row is written before this answers."""
+        await workflow.wait_condition(lambda: self.cursor.epoch > 0)  # a command may come before the run's row is there
         asked = change.model_copy(update={"run": self.name, "epoch": self.cursor.epoch})
         return await store_call(names.CHANGE_RUN, asked, ChangeResult, f"{change.action} by {change.actor}")
 

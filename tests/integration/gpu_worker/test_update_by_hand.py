@@ -14,10 +14,10 @@ import pytest
 import torch
 
 from relight.errors import ConfigError, TrainerError
-from relight.gpu_worker.hyperparameters import PolicyLoss, parse_hyperparameters
 from relight.gpu_worker.platform_cpu import prepare_device, register_engines
 from relight.gpu_worker.rows import TrainRow, rollout_weights
-from relight.gpu_worker.verl_keys import KNOWN_KEYS
+from relight.types.hyperparameters import PolicyLoss, parse_hyperparameters
+from relight.types.verl_keys import KNOWN_KEYS
 from tests.integration.gpu_worker.tiny_model import make_tiny_model
 
 MODES = ["token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm"]

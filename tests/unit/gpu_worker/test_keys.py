@@ -12,8 +12,8 @@ from relight.errors import ConfigError
 from relight.gpu_worker import engine_args
 from relight.gpu_worker.engine import engine_command
 from relight.gpu_worker.engine_args import vllm_flags
-from relight.gpu_worker.hyperparameters import Hyperparameters, parse_hyperparameters
-from relight.gpu_worker.verl_keys import flatten_verl_keys, section, startup_keys
+from relight.types.hyperparameters import Hyperparameters, parse_hyperparameters
+from relight.types.verl_keys import flatten_verl_keys, section, startup_keys
 
 
 def test_verl_keys_may_be_nested_or_dotted_and_carry_verls_prefix() -> None:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from relight.errors import ConfigError
-from relight.gpu_worker.verl_keys import flatten_verl_keys
+from relight.types.verl_keys import flatten_verl_keys
 
 LossAggregation = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
 
@@ -90,6 +90,12 @@ class Hyperparameters(BaseModel):
     """What the rows were sampled at."""
     verl: dict[str, Any] = Field(default_factory=dict[str, Any])
     """verl's own keys, dotted."""
+
+
+def trainer_numbers(algorithm: BaseModel, temperature: float, verl: Mapping[str, Any]) -> dict[str, Any]:
+    """What the trainer is told of a run file's `algorithm`, `sampling.temperature` and `verl`."""
+    numbers = algorithm.model_dump(exclude={"name", "level"}, exclude_none=True)
+    return {**numbers, "temperature": temperature, "verl": dict(verl)}
 
 
 def parse_hyperparameters(data: Mapping[str, Any]) -> Hyperparameters:

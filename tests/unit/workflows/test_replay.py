@@ -1,0 +1,62 @@
+"""Histories of real runs replay on today's workflows: what is live goes on after a deployment."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.client import WorkflowHistory
+from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
+
+from relight.workflows import WORKFLOWS
+
+FOLDER = Path(__file__).parents[2] / "histories"
+HISTORIES = sorted(FOLDER.glob("*.json"))
+PAYLOAD_BUDGET_BYTES = 8 * 1024
+
+
+def history(path: Path) -> WorkflowHistory:
+    text = path.read_text()
+    started = json.loads(text)["events"][0]["workflowExecutionStartedEventAttributes"]
+    return WorkflowHistory.from_json(started["workflowId"], text)
+
+
+@pytest.mark.parametrize("path", HISTORIES, ids=lambda path: path.stem)
+async def test_a_saved_history_replays(path: Path) -> None:
+    replayer = Replayer(
+        workflows=WORKFLOWS, data_converter=pydantic_data_converter, workflow_runner=UnsandboxedWorkflowRunner()
+    )
+    await replayer.replay_workflow(history(path))
+
+
+def test_every_workflow_has_a_saved_history() -> None:
+    kinds = {
+        event.workflow_execution_started_event_attributes.workflow_type.name
+        for path in HISTORIES
+        for event in history(path).events[:1]
+    }
+    assert kinds == {"TrainingWorkflow", "RolloutBatchWorkflow", "RolloutWorkflow", "EvaluationWorkflow"}
+
+
+@pytest.mark.parametrize("path", HISTORIES, ids=lambda path: path.stem)
+def test_what_travels_through_temporal_stays_within_the_payload_budget(path: Path) -> None:
+    sizes = list(payload_sizes(json.loads(path.read_text())))
+    assert sizes
+    assert max(sizes) <= PAYLOAD_BUDGET_BYTES
+
+
+def payload_sizes(value: Any) -> Iterator[int]:
+    """Bytes of every payload in a history's JSON, wherever it stands."""
+    if isinstance(value, list):
+        for one in value:
+            yield from payload_sizes(one)
+    elif isinstance(value, dict):
+        if "metadata" in value and isinstance(value.get("data"), str):
+            yield len(base64.b64decode(value["data"]))
+        for one in value.values():
+            yield from payload_sizes(one)
