@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 import typer.core
 import typer.main
 
+import relight
 from relight.cli import common, output
 
 STACK = "Stack"
@@ -106,7 +107,17 @@ class Table(typer.core.TyperGroup):
                 formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items() if entry.panel == panel])
 
 
-def _shared() -> None:
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(relight.__version__)
+        raise typer.Exit
+
+
+def _shared(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_show_version)
+    ] = False,
+) -> None:
     """The options before the command's name."""
 
 

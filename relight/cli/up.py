@@ -19,7 +19,7 @@ from relight.errors import StackError
 if TYPE_CHECKING:
     from relight.worker.processes import Event
 
-SHOWN = frozenset({"ready", "restarting", "url", "up"})
+SHOWN = frozenset({"note", "ready", "restarting", "url", "up"})
 """Kinds of events that people are shown; `--json` has them all."""
 EPILOG = {
     "up": """\b
@@ -122,7 +122,8 @@ def _detach() -> None:
     if pid := stack_file.running_pid(home):
         raise StackError(f"the stack of {home} is running already (pid {pid}); `relight down` ends it")
     log = home / "logs" / "up.log"
-    log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for folder in (home, log.parent):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     reader, writer = os.pipe()
     with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as sink:
         child = subprocess.Popen(

@@ -24,7 +24,17 @@ from relight.settings import Settings, resolve
 from relight.store.database import Database
 from relight.worker import postgres_server, stack_file, temporal_server
 from relight.worker.addresses import Addresses, decide, is_given, shown_settings
-from relight.worker.parts import GATEWAY, STORE, TEMPORAL, PartFactory, Request, wanted
+from relight.worker.parts import (
+    GATEWAY,
+    GPU_WORKER,
+    RUNNER,
+    STORE,
+    TEMPORAL,
+    PartFactory,
+    Request,
+    missing_gpu_modules,
+    wanted,
+)
 from relight.worker.processes import Event, Keeper
 
 
@@ -126,7 +136,8 @@ class EmbeddedStack:
         self._addresses = addresses = decide(self._flags, postgres.url if postgres else None)
         names = wanted(self.request, addresses)
         await self._check_given(addresses)
-        temporal = await temporal_server.obtain(self.home) if TEMPORAL in names else None
+        self._say_what_is_missing(names)
+        temporal = await temporal_server.obtain(self.home, self._note_temporal) if TEMPORAL in names else None
         factory = PartFactory(self.request, addresses, postgres, temporal)
         for part in [part for name in names for part in factory.make(name)]:
             self.keepers[part.name] = Keeper(part, self._report)
@@ -142,6 +153,17 @@ class EmbeddedStack:
             await (await Database.connect(addresses.settings.postgres_url, max_size=1)).close()
         if not addresses.own_temporal:
             await connect_temporal(addresses.settings)
+
+    def _say_what_is_missing(self, names: Collection[str]) -> None:
+        missing = missing_gpu_modules()
+        if self.request.only is None and GPU_WORKER not in names:
+            text = f"no {GPU_WORKER} here: {', '.join(missing)} not installed (relight[cpu] or relight[gpu])"
+            self._on_event(Event("note", GPU_WORKER, text, {"missing": missing}))
+        if self.request.only is None and RUNNER not in names:
+            self._on_event(Event("note", RUNNER, "no runner: no --agent was given; `relight runner REF` starts one"))
+
+    def _note_temporal(self, text: str) -> None:
+        self._on_event(Event("note", TEMPORAL, text))
 
     def _raise_failure(self) -> None:
         for keeper in self.keepers.values():

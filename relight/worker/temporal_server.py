@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
 
@@ -48,15 +48,18 @@ def source_folder() -> Path | None:
     return folder if (folder / "go.mod").is_file() else None
 
 
-async def obtain(home: Path) -> temporal_binary.Binary:
-    """Find a server, else download it, else build it.
+async def obtain(home: Path, tell: Callable[[str], None] = lambda note: None) -> temporal_binary.Binary:
+    """Find a server, else download it, else build it; `tell` hears what was passed over and what takes long.
 
     Raises:
         TemporalError: no way worked; the message lists the ways.
     """
     search = await asyncio.to_thread(temporal_binary.find, home)
+    for note in search.notes:
+        tell(note)
     if search.found:
         return search.found
+    tell("no Temporal server on this machine: downloading one, or else building it (minutes)")
     cache = temporal_binary.cache_folder()
     reasons = list(search.notes)
     try:
