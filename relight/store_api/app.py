@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from importlib.metadata import version
+from typing import Any
 
 from fastapi import FastAPI
 from starlette.responses import Response
@@ -49,9 +50,21 @@ def create_app(
     app.add_api_route("/readyz", _ready_route(database), include_in_schema=False)
     app.include_router(routes.router)
     app.include_router(views.router)
+    _complete_schema(app)
     add_problem_handlers(app)
     app.add_middleware(Gate, token=token, max_body_bytes=max_body_bytes)
     return app
+
+
+def _complete_schema(app: FastAPI) -> None:
+    generate = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        schema = generate()
+        schema.setdefault("components", {}).setdefault("schemas", {}).update(routes.body_schemas())
+        return schema
+
+    app.openapi = openapi
 
 
 async def _healthz() -> Response:

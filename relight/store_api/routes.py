@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ValidationError
+from pydantic.json_schema import models_json_schema
 from starlette.responses import Response
 
 from relight.errors import InvalidRequestError
@@ -35,7 +36,10 @@ from relight.types.wire import (
 
 PREFIX = "/v1/relight"
 NOTHING = Nothing()
+REFERENCE = "#/components/schemas/{model}"
 router = APIRouter(prefix=PREFIX, tags=["attempts"])
+bodies: list[type[BaseModel]] = []
+"""Types that routes read by themselves; FastAPI knows nothing of them."""
 Body = TypeVar("Body", bound=BaseModel)
 Answer = TypeVar("Answer", bound=BaseModel)
 Handler = Callable[[Service, Body], Awaitable[Answer]]
@@ -58,6 +62,12 @@ def json_response(answer: BaseModel) -> Response:
     return Response(answer.__pydantic_serializer__.to_json(answer), media_type="application/json")
 
 
+def body_schemas() -> dict[str, Any]:
+    """JSON Schemas of the bodies by name, for the OpenAPI schema."""
+    _, schema = models_json_schema([(body, "validation") for body in bodies], ref_template=REFERENCE)
+    return schema["$defs"]
+
+
 def post(path: str, body: type[Body], answer: type[Answer]) -> Callable[[Handler[Body, Answer]], Handler[Body, Answer]]:
     """Register a handler for a POST route, with its types in the OpenAPI schema."""
 
@@ -65,12 +75,9 @@ def post(path: str, body: type[Body], answer: type[Answer]) -> Callable[[Handler
         async def endpoint(request: Request) -> Response:
             return json_response(await handle(request.app.state.service, parse_body(body, await request.body())))
 
-        schema: dict[str, Any] = {
-            "required": True,
-            "content": {
-                "application/json": {"schema": body.model_json_schema(ref_template="#/components/schemas/{model}")}
-            },
-        }
+        bodies.append(body)
+        schema = {"$ref": REFERENCE.format(model=body.__name__)}
+        content: dict[str, Any] = {"required": True, "content": {"application/json": {"schema": schema}}}
         router.add_api_route(
             path,
             endpoint,
@@ -79,7 +86,7 @@ def post(path: str, body: type[Body], answer: type[Answer]) -> Callable[[Handler
             summary=(handle.__doc__ or "").strip(),
             response_model=None,
             responses={200: {"model": answer}},
-            openapi_extra={"requestBody": schema},
+            openapi_extra={"requestBody": content},
         )
         return handle
 

@@ -7,7 +7,6 @@ import contextlib
 import logging
 import os
 import socket
-import time
 from collections.abc import Callable, Generator
 
 import uvicorn
@@ -111,16 +110,18 @@ async def _serve(
 ) -> None:
     store = await PostgresStore.create(database, settings.gateway_url)
     await ensure_partitions(database)
+    url = f"http://{listener.getsockname()[0]}:{listener.getsockname()[1]}"
+    report = _own_report(url)
+    await store.register_worker(report)
     app = create_app(store, database, token=settings.token_value)
     config = uvicorn.Config(
         app, http="httptools", access_log=False, log_config=None, timeout_graceful_shutdown=DRAIN_SECONDS
     )
-    url = f"http://{listener.getsockname()[0]}:{listener.getsockname()[1]}"
     server = Server(config, lambda: _announce(url, on_ready))
     async with asyncio.TaskGroup() as group:
         side_tasks = [
             group.create_task(_keep_house(database)),
-            group.create_task(_keep_alive(store, url)),
+            group.create_task(_keep_alive(store, report)),
             group.create_task(_obey(stop, server)),
         ]
         await server.serve(sockets=[listener])
@@ -150,16 +151,16 @@ async def _keep_house(database: Database) -> None:
             log.warning("partitions error=%s", error)
 
 
-async def _keep_alive(store: PostgresStore, url: str) -> None:
+def _own_report(url: str) -> WorkerReport:
+    host, pid = socket.gethostname(), os.getpid()
+    return WorkerReport(worker_id=f"store-{host}-{pid}", kind="store", host=host, pid=pid, heartbeat_stats={"url": url})
+
+
+async def _keep_alive(store: PostgresStore, report: WorkerReport) -> None:
     """Say every 10 s that this service is there."""
-    started = time.time()
-    report = WorkerReport(
-        worker_id=f"store-{socket.gethostname()}-{os.getpid()}", kind="store", host=socket.gethostname()
-    )
     while True:
-        stats = {"url": url, "uptime_seconds": round(time.time() - started)}
+        await asyncio.sleep(HEARTBEAT_SECONDS)
         try:
-            await store.register_worker(report.model_copy(update={"pid": os.getpid(), "heartbeat_stats": stats}))
+            await store.register_worker(report)
         except RelightError as error:  # Postgres is away: requests wait, and so does this
             log.warning("heartbeat error=%s", error)
-        await asyncio.sleep(HEARTBEAT_SECONDS)

@@ -10,7 +10,14 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from relight.errors import RelightError
 from relight.store.database import Database
@@ -18,15 +25,38 @@ from relight.store.postgres import PostgresStore
 from relight.types.rollout import FailureClass
 from relight.types.wire import DeliveryMark, OpenedAttempt, ResolveRequest
 from tests.support.postgres import create_database
-from tests.support.store_kit import MemoryKit, PostgresKit, StoreKit, call, failure, finish, open_, span
+from tests.support.store_kit import (
+    AttemptState,
+    MemoryKit,
+    PostgresKit,
+    RolloutState,
+    StoreKit,
+    call,
+    failure,
+    finish,
+    open_,
+    span,
+)
 
-TRIES = st.integers(1, 3)
+TRIES = st.sampled_from([1, 1, 1, 2, 2, 3])
 EXECUTIONS = st.sampled_from(["x1", "x2", "x3"])
 PICK = st.integers(0, 20)
-CALLS = st.integers(1, 4)
+CALLS = st.integers(1, 3)
 HASHES = st.sampled_from(["a", "b"])
-PROMPTS = st.sampled_from([[1], [2], None])
-CLASSES = st.sampled_from([None, None, *FailureClass])
+PROMPTS = st.sampled_from([[1], [1], None])
+DELIVERED = st.sampled_from(["unknown", "unknown", "unknown", "yes"])
+CLASSES = st.sampled_from([None, None, None, *[FailureClass.AGENT_ERROR] * 3, *FailureClass])
+RETRIES = st.sampled_from([[], ["agent_error"], ["agent_error", "engine_error", "timeout"], ["no_reward"]])
+SNAPSHOT = """
+select (select array[status, failure_class, reward::text, deaths::text, attempts::text]
+        from rollouts where rollout_id = $1),
+       (select json_agg(json_build_array(status, failure_class, reward, ended_at is not null) order by sequence_id)
+        from attempts where rollout_id = $1),
+       (select json_agg(json_build_array(sequence_id, attempt_id, span_id) order by sequence_id)
+        from spans where rollout_id = $1),
+       (select json_agg(json_build_array(attempt_id, call_number, delivered) order by created_at, call_number)
+        from generations where rollout_id = $1)
+"""
 
 
 @dataclass
@@ -48,23 +78,26 @@ class StoreMachine(RuleBasedStateMachine):
     runner: asyncio.Runner
     database: Database
     store: PostgresStore
-    examples = 0
+    lives = 0
+    ended = False
 
-    @initialize(
-        max_attempts=st.integers(1, 3),
-        retry=st.lists(st.sampled_from([str(value) for value in FailureClass]), max_size=3, unique=True),
-    )
+    @initialize(max_attempts=st.integers(1, 3), retry=RETRIES)
     def begin(self, max_attempts: int, retry: list[str]) -> None:
-        type(self).examples += 1
+        type(self).lives += 1
         self.sides = [Side(MemoryKit()), Side(PostgresKit(self.database, self.store))]
-        self.paused = False
         self.run(self._begin(max_attempts, retry))
+        self.opens(1, "x1")
+
+    @precondition(lambda self: self.ended)
+    @rule(max_attempts=st.integers(1, 3), retry=RETRIES)
+    def a_new_rollout_begins(self, max_attempts: int, retry: list[str]) -> None:
+        self.begin(max_attempts, retry)
 
     async def _begin(self, max_attempts: int, retry: list[str]) -> None:
         await self.sides[0].kit.start()
         await self.sides[1].kit.set_run()
         for side in self.sides:
-            side.rollout_id = f"r{self.examples}"
+            side.rollout_id = f"r{self.lives}"
             await side.kit.add_rollout(side.rollout_id, max_attempts=max_attempts, retry_condition=retry)
 
     def run(self, work: Awaitable[Any]) -> Any:
@@ -86,6 +119,9 @@ class StoreMachine(RuleBasedStateMachine):
         assert real == twin
 
     def pick(self, side: Side, number: int) -> OpenedAttempt | None:
+        """The newest, most of the time."""
+        if number > 3:
+            return side.attempts[-1] if side.attempts else None
         return side.attempts[number % len(side.attempts)] if side.attempts else None
 
     @rule(try_number=TRIES, execution=EXECUTIONS)
@@ -105,7 +141,7 @@ class StoreMachine(RuleBasedStateMachine):
     def finishes(self, number: int, failure_class: FailureClass | None, reward: float | None, wrong: bool) -> None:
         async def act(side: Side) -> Any:
             if attempt := self.pick(side, number):
-                fence = attempt.fence + (1_000_000 if wrong and number % 5 == 0 else 0)
+                fence = attempt.fence + (1_000_000 if wrong and number % 5 == 4 else 0)
                 outcome = await finish(
                     side.kit, attempt, failure_class=failure_class, reward=reward, fence=fence, spans=[span("end")]
                 )
@@ -119,7 +155,7 @@ class StoreMachine(RuleBasedStateMachine):
         call_number=CALLS,
         request_hash=HASHES,
         prompt=PROMPTS,
-        delivered=st.sampled_from(["yes", "unknown"]),
+        delivered=DELIVERED,
     )
     def commits(
         self, number: int, call_number: int, request_hash: str, prompt: list[int] | None, delivered: str
@@ -181,15 +217,17 @@ class StoreMachine(RuleBasedStateMachine):
         self.both(beat)
         self.both(resolve)
 
-    @rule(paused=st.booleans(), status=st.sampled_from(["running", "running", "interrupted"]))
-    def changes_the_run(self, paused: bool, status: str) -> None:
+    @rule(paused=st.booleans(), status=st.sampled_from(["running", "running", "interrupted"]), execution=EXECUTIONS)
+    def is_asked_while_the_run_changes(self, paused: bool, status: str, execution: str) -> None:
         self.both(lambda side: side.kit.set_run(paused=paused, status=status))
+        self.opens(1, execution)
+        self.both(lambda side: side.kit.set_run())
 
-    @rule(chance=st.integers(0, 9))
+    @rule(chance=st.integers(0, 19))
     def cancels_or_closes(self, chance: int) -> None:
-        if chance == 0:
+        if chance == 11:
             self.both(lambda side: self._cancel(side))
-        elif chance == 1:
+        elif chance == 7:
             self.both(lambda side: side.kit.close(side.rollout_id))
 
     async def _cancel(self, side: Side) -> None:
@@ -203,11 +241,22 @@ class StoreMachine(RuleBasedStateMachine):
             twin, real = (self.run(self._snapshot(side)) for side in self.sides)
             assert real == twin
             self._check(*real[:2])
+            self.ended = real[0].status in ("succeeded", "failed", "cancelled")
 
     async def _snapshot(self, side: Side) -> Any:
-        spans = [(number, side.number(attempt), id_) for number, attempt, id_ in await side.kit.spans(side.rollout_id)]
-        deliveries = [await side.kit.deliveries(attempt.attempt_id) for attempt in side.attempts]
-        return await side.kit.rollout(side.rollout_id), await side.kit.attempts(side.rollout_id), spans, deliveries
+        if isinstance(side.kit, PostgresKit):
+            row = await self.database.pool.fetchrow(SNAPSHOT, side.rollout_id)
+            status, failure_class, reward, deaths, made = row[0]
+            rollout = RolloutState(status, failure_class, reward and float(reward), int(deaths), int(made))
+            attempts, spans, calls = [AttemptState(*values) for values in row[1] or []], row[2] or [], row[3] or []
+        else:
+            rollout, attempts = await side.kit.rollout(side.rollout_id), await side.kit.attempts(side.rollout_id)
+            spans, calls = await side.kit.spans(side.rollout_id), []
+            for attempt in side.attempts:
+                found = await side.kit.deliveries(attempt.attempt_id)
+                calls += [(attempt.attempt_id, number, delivered) for number, delivered in found.items()]
+        spans = [(number, side.number(attempt), span_id) for number, attempt, span_id in spans]
+        return rollout, attempts, spans, sorted((side.number(id_), number, state) for id_, number, state in calls)
 
     def _check(self, rollout: Any, attempts: list[Any]) -> None:
         assert sum(not attempt.ended for attempt in attempts) <= 1
@@ -233,7 +282,7 @@ def machine(postgres_url: str) -> Any:
 def test_postgres_and_its_twin_agree_whatever_happens(machine: Any) -> None:
     limits = settings(
         max_examples=40,
-        stateful_step_count=25,
+        stateful_step_count=50,
         deadline=None,
         derandomize=True,
         suppress_health_check=list(HealthCheck),
