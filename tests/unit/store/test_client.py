@@ -1,0 +1,161 @@
+"""The client: what it repeats, what it does not, and for how long."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import orjson
+import pytest
+from aiohttp import web
+
+from relight.errors import (
+    ConflictError,
+    ForbiddenError,
+    InvalidRequestError,
+    NotFoundError,
+    RelightError,
+    StoreError,
+    UnauthorizedError,
+)
+from relight.settings import Settings
+from relight.store.client import StoreClient, error_of
+from relight.store.envelopes import WorkerReport
+from relight.types.wire import GenerationRecord
+from tests.support.store_kit import MemoryKit, call, opened
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+REPORT = WorkerReport(worker_id="w", kind="runner", host="h")
+
+
+@asynccontextmanager
+async def server(handler: Handler) -> AsyncGenerator[str]:
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", handler.__call__)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+class Script:
+    """Answers with one status after the other, and remembers what it was asked."""
+
+    def __init__(self, *statuses: int, body: bytes = b"{}") -> None:
+        self.statuses = list(statuses)
+        self.body = body
+        self.bodies: list[bytes] = []
+        self.headers: list[str | None] = []
+
+    async def __call__(self, request: web.Request) -> web.StreamResponse:
+        self.bodies.append(await request.read())
+        self.headers.append(request.headers.get("Authorization"))
+        status = self.statuses.pop(0) if len(self.statuses) > 1 else self.statuses[0]
+        if status == 0 and request.transport:
+            request.transport.abort()
+        if status == 200:
+            return web.Response(body=self.body)
+        return web.Response(status=status or 500, body=orjson.dumps({"detail": f"detail {status}"}))
+
+
+@pytest.mark.parametrize("status", [502, 503, 504, 0])
+async def test_an_outage_is_waited_out_with_the_same_content(status: int) -> None:
+    script = Script(status, status, 200)
+    async with server(script) as url, StoreClient(url, "secret", patience_seconds=10) as client:
+        await client.register_worker(REPORT)
+    assert len(script.bodies) == 3
+    assert set(script.bodies) == {script.bodies[0]}
+    assert script.headers == ["Bearer secret"] * 3
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (400, InvalidRequestError),
+        (401, UnauthorizedError),
+        (403, ForbiddenError),
+        (404, NotFoundError),
+        (409, ConflictError),
+        (413, InvalidRequestError),
+        (422, InvalidRequestError),
+        (500, StoreError),
+    ],
+)
+async def test_a_refusal_is_never_repeated_and_keeps_its_meaning(status: int, kind: type[RelightError]) -> None:
+    script = Script(status)
+    async with server(script) as url, StoreClient(url, "secret") as client:
+        with pytest.raises(kind, match=f"detail {status}") as caught:
+            await client.register_worker(REPORT)
+    assert type(caught.value) is kind
+    assert len(script.bodies) == 1
+
+
+async def test_patience_ends_with_an_error_that_says_where_and_why() -> None:
+    script = Script(503)
+    async with server(script) as url, StoreClient(url, "secret", patience_seconds=100) as client:
+        with pytest.raises(StoreError, match=f"{url} for 0.2 s: detail 503"):
+            await client.register_worker(REPORT, patience_seconds=0.2)
+    assert len(script.bodies) >= 2
+
+
+async def test_a_service_that_is_not_there_is_waited_for() -> None:
+    async with StoreClient("http://127.0.0.1:1", "secret") as client:
+        with pytest.raises(StoreError, match=r"no answer from the store service at http://127\.0\.0\.1:1"):
+            await client.engines("demo", patience_seconds=0.1)
+
+
+async def test_an_answer_that_makes_no_sense_is_an_error() -> None:
+    for body in (b"not json", b'{"unknown": 1}', b'{"items": 7}'):
+        async with server(Script(200, body=body)) as url, StoreClient(url, "secret") as client:
+            with pytest.raises(StoreError, match="makes no sense"):
+                await client.engines("demo")
+
+
+def test_an_error_page_of_something_else_is_shown_in_part() -> None:
+    error = error_of(500, b"<html>gateway" + b"x" * 1000)
+    assert isinstance(error, StoreError)
+    assert "500: <html>gateway" in error.message
+    assert len(error.message) < 300
+
+
+async def test_the_age_of_a_call_grows_while_the_store_is_away() -> None:
+    kit = MemoryKit()
+    await kit.start()
+    await kit.add_rollout("r1")
+    record = call(await opened(kit), duration_seconds=1.0)
+    script = Script(503, 503, 200, body=b'{"items": [{"state": "committed"}]}')
+    async with server(script) as url, StoreClient(url, "secret") as client:
+        await client.commit_generations([record])
+    sent = [GenerationRecord.model_validate(orjson.loads(body)["items"][0]) for body in script.bodies]
+    ages = [item.duration_seconds for item in sent]
+    assert 1.0 <= ages[0] < ages[1] < ages[2]
+    assert all(item.model_copy(update={"duration_seconds": 1.0}) == record for item in sent)
+
+
+async def test_each_event_loop_has_connections_of_its_own() -> None:
+    script = Script(200, body=b'{"items": []}')
+    async with server(script) as url, StoreClient(url, "secret") as client:
+        await client.engines("demo")
+
+        def elsewhere() -> None:
+            async def use() -> None:
+                await client.engines("demo")
+                await client.aclose()
+
+            asyncio.run(use())
+
+        thread = threading.Thread(target=elsewhere)
+        thread.start()
+        await asyncio.to_thread(thread.join)
+        await client.engines("demo")
+    assert len(script.bodies) == 3
+
+
+def test_the_settings_say_where_the_service_is() -> None:
+    settings = Settings.model_validate({"store_url": "http://host:4747/", "token": "t"})
+    assert StoreClient.from_settings(settings).url == "http://host:4747"
