@@ -218,6 +218,23 @@ async def test_an_agent_that_leaves_while_a_stream_is_being_repeated_has_what_it
     assert record.delivered == "yes"
 
 
+async def test_a_stream_that_ends_without_its_mark_is_not_taken_for_whole(tmp_path: Path):
+    async with parts(tmp_path) as (client, store, engine):
+
+        async def end_midway(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+            response = web.StreamResponse()
+            await response.prepare(request)
+            for chunk in chunks(body, True)[:4]:
+                await response.write(b"data: " + orjson.dumps(chunk) + b"\n\n")
+            return response
+
+        engine.behave(end_midway)
+        async with client.post(stream=True) as response:
+            events = await rest(response)
+    assert len(engine.requests) == 2
+    assert texts(events) == said(store.calls()[1].seed)
+
+
 async def test_a_stream_of_text_completions_is_captured(tmp_path: Path):
     body = {"prompt": [28, 15], "stream": True}
     async with (
