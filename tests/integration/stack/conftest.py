@@ -8,8 +8,9 @@ import os
 import select
 import signal
 import sys
+import tempfile
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,13 @@ async def relight(*arguments: str, **environ: str) -> tuple[int, str, str]:
 def own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in FOREIGN:
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def tmp_path() -> Generator[Path]:
+    """Not in pytest's own folder: any pytest that starts closes that one to others, and root's Postgres is another."""
+    with tempfile.TemporaryDirectory(prefix="relight-stack-") as folder:
+        yield Path(folder)
 
 
 @pytest.fixture
