@@ -1,4 +1,4 @@
-"""Makes policy/: a tiny Qwen2 model, warm-started so that it knows the task but slips in nearly every second call.
+"""Makes policy/: a tiny Qwen2 model, warm-started so that it knows the task but slips in every second call.
 
     python examples/calculator/make_policy.py     (about three minutes; needs torch and transformers)
 
@@ -30,7 +30,7 @@ TEMPLATE = (
 )
 NAMES = {"+": "add", "-": "sub", "*": "mul"}
 QUESTION = re.compile(r"\(?(\d)([-+*])(\d)\)?(?:([-+*])(\d))?\?")
-SLIP = 0.48  # the share of sloppy demonstrations: the policy starts at about 0.5
+SLIP = 0.51  # the share of sloppy demonstrations: the policy starts at about 0.5
 BATCH = 64
 IGNORED = -100  # what the loss of transformers leaves out
 
