@@ -60,7 +60,7 @@ class MemoryRollout:
 
     def status_after(self, try_number: int, failure_class: FailureClass | None) -> RolloutStatus:
         """Where it stands after an attempt ended so."""
-        if self.status in ENDED:
+        if self.status in ENDED or self.counted is not None:
             return self.status
         if failure_class is None:
             return RolloutStatus.SUCCEEDED

@@ -19,6 +19,8 @@ from relight.store_api.problems import add_problem_handlers
 from relight.store_api.service import Service
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
+MAX_TOTAL_BYTES = 256 * 1024 * 1024
+"""Bodies of all requests under way; what is above is asked to come again."""
 
 
 def create_app(
@@ -27,6 +29,7 @@ def create_app(
     *,
     token: str | None,
     max_body_bytes: int = MAX_BODY_BYTES,
+    max_total_bytes: int = MAX_TOTAL_BYTES,
     patience_seconds: float = 2.0,
 ) -> FastAPI:
     """The app over a store. It closes neither store nor database.
@@ -52,7 +55,7 @@ def create_app(
     app.include_router(views.router)
     _complete_schema(app)
     add_problem_handlers(app)
-    app.add_middleware(Gate, token=token, max_body_bytes=max_body_bytes)
+    app.add_middleware(Gate, token=token, max_body_bytes=max_body_bytes, max_total_bytes=max_total_bytes)
     return app
 
 

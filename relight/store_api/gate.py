@@ -1,4 +1,4 @@
-"""What every request passes: the admin token, and a limit on its size.
+"""What every request passes: the admin token, a limit on its size, and one on the sizes of all that are under way.
 
 One ASGI layer around the whole app, so that no route can be forgotten. `/healthz` alone is open.
 """
@@ -23,12 +23,14 @@ class BodyTooLargeError(Exception):
 
 
 class Gate:
-    """Bearer and Basic authentication in constant time, then the size limit."""
+    """Bearer and Basic authentication in constant time, then the size limits."""
 
-    def __init__(self, app: ASGIApp, token: str, max_body_bytes: int) -> None:
+    def __init__(self, app: ASGIApp, token: str, max_body_bytes: int, max_total_bytes: int) -> None:
         basic = b64encode(f"{BASIC_USER}:{token}".encode())
         self.app = app
         self.max_body_bytes = max_body_bytes
+        self.max_total_bytes = max_total_bytes
+        self._total_bytes = 0
         self._accepted = {b"bearer": sha256(token.encode()).digest(), b"basic": sha256(basic).digest()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -37,25 +39,37 @@ class Gate:
             await self.app(scope, receive, send)
             return
         headers: dict[bytes, bytes] = dict(scope["headers"])
+        size = self._declared_bytes(headers)
         if not self._knows(headers.get(b"authorization", b"")):
             refusal = problem(401, "UnauthorizedError", "a valid token is needed: Authorization: Bearer TOKEN")
-        elif not self._fits(headers.get(b"content-length", b"0")):
+        elif size > self.max_body_bytes:
             refusal = self._too_large()
-        elif b"transfer-encoding" in headers:
-            await self._counted(scope, receive, send)
-            return
+        elif size and self._total_bytes + size > self.max_total_bytes:
+            refusal = problem(503, "OverloadedError", "too much is under way already; try again shortly")
         else:
-            await self.app(scope, receive, send)
+            await self._admit(size, scope, receive, send)
             return
         await refusal(scope, receive, send)
+
+    async def _admit(self, size: int, scope: Scope, receive: Receive, send: Send) -> None:
+        chunked = size == self.max_body_bytes
+        self._total_bytes += size
+        try:
+            await (self._counted if chunked else self.app)(scope, receive, send)
+        finally:
+            self._total_bytes -= size
 
     def _knows(self, authorization: bytes) -> bool:
         scheme, _, credentials = authorization.partition(b" ")
         expected = self._accepted.get(scheme.lower(), b"")
         return hmac.compare_digest(sha256(credentials.strip()).digest(), expected)
 
-    def _fits(self, length: bytes) -> bool:
-        return length.isdigit() and int(length) <= self.max_body_bytes
+    def _declared_bytes(self, headers: dict[bytes, bytes]) -> int:
+        """Size of a body; one that comes in chunks may be as large as any."""
+        if b"transfer-encoding" in headers:
+            return self.max_body_bytes
+        length = headers.get(b"content-length", b"0")
+        return int(length) if length.isdigit() else self.max_body_bytes + 1
 
     def _too_large(self) -> Response:
         return problem(413, "InvalidRequestError", f"the body is larger than {self.max_body_bytes} bytes; send less")

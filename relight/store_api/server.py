@@ -26,6 +26,8 @@ HEARTBEAT_SECONDS = 10.0
 PARTITION_SECONDS = 3600.0
 DRAIN_SECONDS = 10
 POOL_SIZE = 12
+MAX_REQUESTS = 2000
+"""Most connections and requests at once; more get 503."""
 
 
 class Server(uvicorn.Server):
@@ -115,7 +117,12 @@ async def _serve(
     await store.register_worker(report)
     app = create_app(store, database, token=settings.token_value)
     config = uvicorn.Config(
-        app, http="httptools", access_log=False, log_config=None, timeout_graceful_shutdown=DRAIN_SECONDS
+        app,
+        http="httptools",
+        access_log=False,
+        log_config=None,
+        limit_concurrency=MAX_REQUESTS,
+        timeout_graceful_shutdown=DRAIN_SECONDS,
     )
     server = Server(config, lambda: _announce(url, on_ready))
     async with asyncio.TaskGroup() as group:

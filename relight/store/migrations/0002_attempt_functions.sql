@@ -211,7 +211,7 @@ end $$;
 -- Where a rollout stands after an attempt at it ended with `p_class` (null: well).
 create function status_after_v1(r rollouts, p_try int, p_class text) returns text language sql immutable as $$
     select case
-        when r.status in ('succeeded', 'failed', 'cancelled') then r.status
+        when r.status in ('succeeded', 'failed', 'cancelled') or r.counted is not null then r.status
         when p_class is null then 'succeeded'
         when p_class = 'cancelled' then 'cancelled'
         when p_class = 'infrastructure' then 'requeuing'

@@ -127,6 +127,14 @@ async def test_a_cancelled_rollout_stays_cancelled_however_its_attempt_ends(kit:
     assert [row.ended for row in await kit.attempts("r1")] == [True]
 
 
+async def test_a_rollout_whose_batch_is_closed_keeps_its_status_however_its_attempt_ends(kit: StoreKit) -> None:
+    attempt = await opened(kit)
+    await kit.close("r1")
+    await finish(kit, attempt, reward=1.0)
+    state = await kit.rollout("r1")
+    assert (state.status, state.reward) == ("preparing", None)
+
+
 async def test_text_that_postgres_can_not_hold_is_made_to_fit(kit: StoreKit) -> None:
     outcome = await finish(
         kit,

@@ -10,17 +10,20 @@ import socket
 import sys
 from base64 import b64encode
 from collections.abc import AsyncGenerator
+from typing import Any
 
 import aiohttp
 import pytest
 from fastapi.routing import APIRoute
 from pydantic import SecretStr
+from starlette.types import Receive, Scope, Send
 
 from relight.errors import ConfigError, PostgresError, StoreError
 from relight.settings import Settings
 from relight.store.database import Database
 from relight.store.postgres import PostgresStore
 from relight.store_api.app import create_app
+from relight.store_api.gate import Gate
 from relight.store_api.server import serve
 from tests.support.store_kit import PostgresKit
 from tests.support.store_service import TOKEN, store_service
@@ -142,6 +145,36 @@ async def test_a_body_that_is_too_large_is_refused(url: str, session: aiohttp.Cl
     async with session.post(url + "/v1/relight/attempts/open", data=data, headers=BEARER) as answer:
         assert answer.status == 413
         assert "10000 bytes" in (await answer.json(content_type="application/problem+json"))["detail"]
+
+
+async def test_more_than_fits_at_once_is_asked_to_come_again() -> None:
+    entered, leave = asyncio.Event(), asyncio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        entered.set()
+        await leave.wait()
+
+    gate = Gate(app, TOKEN, max_body_bytes=100, max_total_bytes=150)
+    headers = [(b"authorization", f"Bearer {TOKEN}".encode()), (b"content-length", b"100")]
+    scope = {"type": "http", "path": "/x", "headers": headers}
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    first = asyncio.create_task(gate(scope, receive, send))
+    await entered.wait()
+    await gate(scope, receive, send)
+    assert sent[0]["status"] == 503
+    assert (b"retry-after", b"1") in sent[0]["headers"]
+    leave.set()
+    await first
+    sent.clear()
+    await gate(scope, receive, send)
+    assert sent == []
 
 
 async def test_a_fault_of_ours_shows_no_traceback(
