@@ -10,10 +10,11 @@ import fcntl
 import json
 import os
 import secrets
+import select
 import signal
 import time
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,18 +34,26 @@ def locked(home: Path) -> Generator[None]:
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(home / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not _taken(descriptor):
             raise StackError(
                 f"the stack of {home} is running already (pid {_holder(descriptor)}); "
                 "`relight down` ends it, `relight status` shows it"
-            ) from None
+            )
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, str(os.getpid()).encode(), 0)
         yield
     finally:
         os.close(descriptor)
+
+
+def _taken(descriptor: int) -> bool:
+    """Take the lock; a few tries, since whoever asks `running_pid` holds it for an instant."""
+    for _ in range(5):
+        with suppress(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        time.sleep(0.02)
+    return False
 
 
 def running_pid(home: Path) -> int | None:
@@ -76,21 +85,21 @@ def end(home: Path, timeout_seconds: float = 30.0) -> int | None:
     pid = running_pid(home)
     if pid is None:
         return None
-    for number, seconds in ((signal.SIGTERM, timeout_seconds), (signal.SIGKILL, 5.0)):
-        if running_pid(home) == pid:
-            os.kill(pid, number)
-        if _freed(home, seconds):
+    try:
+        process = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return pid
+    try:
+        if running_pid(home) != pid:  # it ended, and its number may be another's by now
             return pid
+        for number, seconds in ((signal.SIGTERM, timeout_seconds), (signal.SIGKILL, 5.0)):
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(process, number)
+            if select.select([process], [], [], seconds)[0]:
+                return pid
+    finally:
+        os.close(process)
     raise StackError(f"the stack of {home} (pid {pid}) does not end")
-
-
-def _freed(home: Path, seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
-    while running_pid(home) is not None:
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
 
 
 def ensure_token(home: Path) -> str:

@@ -47,7 +47,7 @@ async def test_a_second_stack_of_a_home_is_refused_and_the_first_is_ended_by_dow
         children = descendants(running.process.pid)
         code, out, _ = await relight("down", "--home", str(running.home))
         assert (code, out) == (0, f"stopped (pid {running.process.pid})\n")
-        assert await gone(children, 0.5) == []
+        assert await gone(children, 0) == []
         assert await running.process.wait() == 0
 
 
@@ -113,7 +113,7 @@ async def test_a_stack_in_the_background_is_up_when_the_command_returns(tmp_path
     await connection.close()
     code, _, _ = await relight("down", "--home", str(tmp_path))
     assert code == 0
-    assert await gone([pid], 0.5) == []
+    assert await gone([pid], 0) == []
 
 
 async def test_servers_out_of_reach_are_named_before_anything_is_started(tmp_path: Path) -> None:
