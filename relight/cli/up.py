@@ -19,7 +19,7 @@ from relight.errors import StackError
 if TYPE_CHECKING:
     from relight.worker.processes import Event
 
-SHOWN = frozenset({"note", "ready", "restarting", "url", "up"})
+SHOWN = frozenset({"note", "ready", "restarting", "stopping", "url", "up"})
 """Kinds of events that people are shown; `--json` has them all."""
 EPILOG = {
     "up": """\b

@@ -26,6 +26,8 @@ BOOT_TRIES = 3
 FIRST_DELAY_SECONDS = 0.5
 LONGEST_DELAY_SECONDS = 30.0
 HEALTHY_SECONDS = 60.0
+LONGEST_LOG_BYTES = 32 * 1024 * 1024
+"""A longer log is put aside (one is kept) when its part starts."""
 
 State = Literal["waiting", "starting", "ready", "restarting", "stopped"]
 
@@ -178,6 +180,8 @@ class Keeper:
     async def _spawn(self) -> Process:
         part = self.part
         part.log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if part.log.exists() and part.log.stat().st_size > LONGEST_LOG_BYTES:
+            part.log.replace(part.log.with_suffix(".old.log"))
         log = os.open(part.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             return await asyncio.create_subprocess_exec(

@@ -201,6 +201,8 @@ class EmbeddedStack:
 
     async def _end(self) -> None:
         """Stop stage by stage; whoever is in a hurry cancels this, and everything is killed."""
+        if self._group:
+            self._on_event(Event("stopping", "stack", "stopping, Postgres last; Ctrl-C again ends everything at once"))
         try:
             for stage in sorted({keeper.part.stop_stage for keeper in self.keepers.values()}):
                 await self._stop_stage(stage)

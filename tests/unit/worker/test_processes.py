@@ -251,3 +251,12 @@ def test_last_words_prefer_the_error_line(tmp_path: Path) -> None:
     assert processes.last_words(log) == "no Postgres is set"
     log.write_text("starting\nTraceback\nKeyError: 'x'\n")
     assert processes.last_words(log) == "KeyError: 'x'"
+
+
+async def test_a_log_that_has_grown_long_is_put_aside(part: Part, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "LONGEST_LOG_BYTES", 10)
+    part.log.write_text("what was said before")
+    async with kept(part) as watched:
+        await watched.until("ready")
+    assert part.log.read_text() == ""
+    assert part.log.with_name("part.old.log").read_text() == "what was said before"
