@@ -1,5 +1,6 @@
 """Calls to the store, many at a time: while one request is under way the next one's items gather.
 
+A batch may also linger for company, since a request costs gateway, store and Postgres far more than one more item does.
 While the store is away a batch waits and is repeated with the same content. Nothing is dropped.
 """
 
@@ -15,6 +16,8 @@ from relight.errors import OverloadedError, RelightError, StoreError
 T = TypeVar("T")
 R = TypeVar("R")
 Send = Callable[[list[T]], Awaitable[Sequence[R] | None]]
+Linger = Callable[[int], float]
+"""How many seconds a batch of so many items waits for more; 0: it goes."""
 
 log = logging.getLogger(__name__)
 
@@ -24,10 +27,10 @@ LONGEST_PAUSE_SECONDS = 1.0
 class Batcher(Generic[T, R]):
     """Sends what is submitted in batches, one request at a time, in order."""
 
-    def __init__(self, name: str, send: Send[T, R], linger_seconds: float = 0.0, limit: int = 256) -> None:
+    def __init__(self, name: str, send: Send[T, R], linger: Linger = lambda _: 0.0, limit: int = 256) -> None:
         self._name = name
         self._send = send
-        self._linger_seconds = linger_seconds
+        self._linger = linger
         self._limit = limit
         self._queue: list[tuple[T, asyncio.Future[R | None]]] = []
         self._sending: list[tuple[T, asyncio.Future[R | None]]] = []
@@ -43,9 +46,13 @@ class Batcher(Generic[T, R]):
         self._queue.append((item, future))
         self._idle.clear()
         self._filled.set()
-        if urgent:
-            self._hurry.set()
+        if urgent or not self._linger(len(self._queue)):
+            self.hurry()
         return future
+
+    def hurry(self) -> None:
+        """Send what there is now."""
+        self._hurry.set()
 
     def _reported(self, future: asyncio.Future[R | None]) -> None:
         if not future.cancelled() and (error := future.exception()):
@@ -66,12 +73,13 @@ class Batcher(Generic[T, R]):
                 self._idle.set()
 
     async def _gather(self) -> None:
-        if self._linger_seconds and not self._hurry.is_set():
-            try:
-                async with asyncio.timeout(self._linger_seconds):
-                    await self._hurry.wait()
-            except TimeoutError:
-                return
+        if self._hurry.is_set():
+            return
+        try:
+            async with asyncio.timeout(self._linger(len(self._queue))):
+                await self._hurry.wait()
+        except TimeoutError:
+            return
 
     async def drain(self) -> None:
         """Wait until everything that was submitted is sent."""

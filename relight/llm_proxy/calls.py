@@ -33,8 +33,12 @@ from relight.types.wire import CallFailure, CommitResult, DeliveryMark, Generati
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
-MARK_SECONDS = 0.02
-"""Marks gather this long before they are sent."""
+MARK_SECONDS = 0.25
+"""Marks gather this long before they are sent, unless their attempt makes another call."""
+COMPANY_SECONDS = 0.0005
+"""How long a commit waits for each other call that is under way, and may join it."""
+COMMIT_SECONDS = 0.02
+"""But no longer than this."""
 NOTICED_SECONDS = 0.25
 """A shorter wait is no reason for an agent to leave."""
 FAILURE_SECONDS = 5.0
@@ -82,6 +86,9 @@ class Call:
         )
 
 
+Commit = tuple[Call, GenerationRecord]
+
+
 class Calls:
     """Serves model calls."""
 
@@ -90,8 +97,13 @@ class Calls:
         self._engines = engines
         self._tasks = tasks
         self._store = store
-        self._commits = Batcher[tuple[Call, GenerationRecord], CommitResult]("commit", self._send_records)
-        self._marks = Batcher[DeliveryMark, None]("mark", self._send_marks, linger_seconds=MARK_SECONDS, limit=1024)
+        self._under_way = 0
+        self._unmarked: set[str] = set()
+        """Attempts that have a mark on its way."""
+        self._commits = Batcher[tuple[Call, GenerationRecord], CommitResult](
+            "commit", self._send_records, self._company
+        )
+        self._marks = Batcher[DeliveryMark, None]("mark", self._send_marks, lambda _: MARK_SECONDS, limit=1000)
         self._failures = Batcher[CallFailure, None]("failure", store.record_call_failures)
 
     @property
@@ -110,13 +122,19 @@ class Calls:
         for batcher in self.batchers:
             batcher.close()
 
-    async def _send_records(self, items: list[tuple[Call, GenerationRecord]]) -> list[CommitResult]:
+    def _company(self, gathered: int) -> float:
+        return min(COMMIT_SECONDS, COMPANY_SECONDS * max(0, self._under_way - gathered))
+
+    async def _send_records(self, items: list[Commit]) -> list[CommitResult]:
         now = monotonic()
         for call, record in items:  # sent again after an outage, they began longer ago
             record.duration_seconds = now - call.began
+        if any(record.attempt_id in self._unmarked for _, record in items):
+            self._marks.hurry()  # an attempt that ends after this call has its earlier ones marked
         return await self._store.commit_generations([record for _, record in items])
 
     async def _send_marks(self, marks: list[DeliveryMark]) -> None:
+        self._unmarked.clear()
         newest = {(mark.attempt_id, mark.call_number): mark for mark in marks}
         await self._store.mark_delivered(list(newest.values()))
 
@@ -127,12 +145,19 @@ class Calls:
         prepared = prepare(route, asked, context.model, context.sampling, context.agent_chooses_sampling)
         attempt.calls += 1
         attempt.touch()
+        self._under_way += 1
+        try:
+            await self._serve(exchange, attempt, prepared)
+        finally:
+            self._under_way -= 1
+
+    async def _serve(self, exchange: Exchange, attempt: Attempt, prepared: Prepared) -> None:
         leftover = attempt.take_leftover(prepared.request_hash, exchange.declared_retry)
         if leftover is not None:
             await self._replay(exchange, attempt, prepared, leftover)
             return
         number = attempt.take_number(prepared.request_hash)
-        call = Call(attempt, prepared, number, seed_for(context.seed_base, number))
+        call = Call(attempt, prepared, number, seed_for(attempt.context.seed_base, number))
         try:
             await (self._stream(exchange, call) if prepared.stream else self._whole(exchange, call))
         except Refusal:
@@ -272,6 +297,7 @@ class Calls:
             call_number=leftover.call_number,
             delivered="yes" if arrived else "no",
         )
+        self._unmarked.add(mark.attempt_id)
         self._marks.submit(mark, urgent=not arrived)
 
     async def _patiently(self, call: Call, once: Callable[[Engine], Awaitable[T]]) -> T:
