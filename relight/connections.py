@@ -22,8 +22,8 @@ async def connect_temporal(settings: Settings, *, timeout_seconds: float = 10.0)
         TemporalError: out of reach; the message says where and what to do.
     """
     options: dict[str, Any] = dict(ClientConfig.load_client_connect_config())
-    address = options.setdefault("target_host", settings.temporal_address)
-    options.setdefault("namespace", settings.temporal_namespace)
+    address = _setting("temporal_address", settings, options, "target_host")
+    _setting("temporal_namespace", settings, options, "namespace")
     try:
         return await asyncio.wait_for(
             Client.connect(**options, data_converter=pydantic_data_converter), timeout_seconds
@@ -34,6 +34,14 @@ async def connect_temporal(settings: Settings, *, timeout_seconds: float = 10.0)
             f"can't reach the Temporal server at {address}: {reason}; "
             "check TEMPORAL_ADDRESS, or start the embedded stack with `relight up`"
         ) from error
+
+
+def _setting(name: str, settings: Settings, options: dict[str, Any], option: str) -> str:
+    """Our setting wins, since flags and environment are in it; a profile of Temporal's wins over our default."""
+    value = str(getattr(settings, name))
+    if option not in options or value != Settings.model_fields[name].default:
+        options[option] = value
+    return str(options[option])
 
 
 async def connect_database(settings: Settings, **pool: int) -> Database:
