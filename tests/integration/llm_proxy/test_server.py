@@ -26,23 +26,29 @@ from tests.support.store_service import TOKEN, store_service
 
 RUN = """
 import logging
+from relight.cli.process import run_service
 from relight.errors import RelightError
-from relight.llm_proxy.server import run
+from relight.llm_proxy.server import run, serve
 from relight.settings import load_settings
 logging.basicConfig(level="INFO")
 try:
-    run(load_settings(), "127.0.0.1", {port})
+    {run}
 except RelightError as error:
     raise SystemExit(f"error: {{error}}")
 """
+BARE = 'run(load_settings(), "127.0.0.1", {port})'
+COMMAND = 'run_service(serve(load_settings(), "127.0.0.1", {port}))'
+"""As `relight gateway` does, which has its own say on signals."""
 
 
 @asynccontextmanager
-async def gateway_process(store_url: str, port: int, token: str = TOKEN) -> AsyncGenerator[asyncio.subprocess.Process]:
+async def gateway_process(
+    store_url: str, port: int, token: str = TOKEN, run: str = BARE
+) -> AsyncGenerator[asyncio.subprocess.Process]:
     """The process, as it starts; killed where it has not ended by itself."""
     environment = os.environ | {"RELIGHT_STORE_URL": store_url, "RELIGHT_TOKEN": token}
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", RUN.format(port=port), env=environment, stderr=asyncio.subprocess.PIPE
+        sys.executable, "-c", RUN.format(run=run.format(port=port)), env=environment, stderr=asyncio.subprocess.PIPE
     )
     try:
         yield process
@@ -79,8 +85,9 @@ async def store_url(database: Database, engine: FakeEngine) -> AsyncGenerator[st
         yield url
 
 
+@pytest.mark.parametrize("run", [BARE, COMMAND], ids=["bare", "command"])
 async def test_a_call_under_way_ends_and_is_on_record_when_the_gateway_is_told_to_end(
-    store_url: str, engine: FakeEngine, database: Database
+    store_url: str, engine: FakeEngine, database: Database, run: str
 ):
     proceed = asyncio.Event()
 
@@ -89,7 +96,7 @@ async def test_a_call_under_way_ends_and_is_on_record_when_the_gateway_is_told_t
         return await engine.answer(*arguments)  # type: ignore[arg-type]
 
     engine.behave(slow)
-    async with StoreClient(store_url, TOKEN) as store, gateway_process(store_url, 0) as process:
+    async with StoreClient(store_url, TOKEN) as store, gateway_process(store_url, 0, run=run) as process:
         asked = OpenRequest(rollout_id="ro", try_number=1, execution="x", worker_id="w")
         attempt = (await store.open_attempt(asked)).attempt
         assert attempt is not None
