@@ -151,6 +151,7 @@ def train(model: Qwen2ForCausalLM, demonstrator: Demonstrator, batches: int, lr:
     """Supervised training; the learning rate rises over 50 batches and then falls to nothing."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=lr)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda n: min((n + 1) / 50, 1 - n / batches))
+    loss = torch.tensor(0.0)
     for _ in range(batches):
         episodes = [demonstrator.episode(slip) for _ in range(BATCH)]
         width = max(len(ids) for ids, _ in episodes)
