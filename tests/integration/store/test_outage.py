@@ -36,6 +36,7 @@ async def own_server(tmp_path: Path) -> AsyncGenerator[tuple[str, Callable[..., 
             )
 
         yield url, control
+        control("-m", "immediate", "stop")  # its handle only knows the process that it started itself
 
 
 async def test_requests_wait_for_postgres_and_then_go_on(own_server: tuple[str, Callable[..., None]]) -> None:
