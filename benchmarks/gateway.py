@@ -252,7 +252,7 @@ async def parts(model: Path, rollouts: int, folder: Path) -> AsyncGenerator[Benc
     async with AsyncExitStack() as stack:
         engine = await EngineProcess.start(model, folder / "engine.sock", log=folder / "engine.log", max_model_len=128)
         stack.push_async_callback(engine.stop)
-        maintenance = await asyncio.to_thread(stack.enter_context, postgres_server(folder))
+        maintenance = await asyncio.to_thread(stack.enter_context, postgres_server(folder, durable=True))
         database_url = await create_database(maintenance)
         await prepare(database_url, f"unix:{folder / 'engine.sock'}", rollouts)
         store_port, gateway_port = stack.enter_context(free_port()), stack.enter_context(free_port())

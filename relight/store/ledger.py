@@ -240,8 +240,9 @@ async def record_step(
             return
         times = {"rollouts": row["sampling"], "total": row["total"]}
         await db.execute("add_step_seconds", run, step, finite(times), connection=connection)
-        names = ["train/reward" if name == "reward_mean" else f"train/{name}" for name in clean]
-        values = list(clean.values())
+        known: dict[str, float] = row["metrics"]
+        names = ["train/reward" if name == "reward_mean" else f"train/{name}" for name in known]
+        values = [float(value) for value in known.values()]
         await db.execute("insert_metrics", run, step, names, values, connection=connection)
 
 

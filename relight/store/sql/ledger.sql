@@ -42,7 +42,7 @@ where run = $1 and step = $2 and status in ('planned', 'sampled')
 update steps
 set status = 'recorded', recorded_at = now(), metrics = metrics || $3::jsonb, seconds = seconds || $4::jsonb
 where run = $1 and step = $2 and status = 'ledgered'
-returning extract(epoch from sampled_at - planned_at)::float8 as sampling,
+returning metrics, extract(epoch from sampled_at - planned_at)::float8 as sampling,
           extract(epoch from recorded_at - planned_at)::float8 as total
 
 -- name: add_step_seconds
