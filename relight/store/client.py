@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self, TypeVar
+from urllib.parse import quote
 
 import aiohttp
 import orjson
@@ -43,10 +44,12 @@ from relight.types.wire import (
     EngineInfo,
     FinishRequest,
     GenerationRecord,
+    HandOver,
     OpenAnswer,
     OpenRequest,
     ResolveRequest,
     SpanRecord,
+    Transcript,
 )
 
 Answer = TypeVar("Answer", bound=BaseModel)
@@ -109,6 +112,15 @@ class StoreClient:
     async def finish_attempt(self, request: FinishRequest, *, patience_seconds: float | None = None) -> AttemptOutcome:
         """Close an attempt; the answer is what was recorded."""
         return await self._post("/attempts/finish", request, AttemptOutcome, patience_seconds)
+
+    async def hand_over(self, handed: HandOver, *, patience_seconds: float | None = None) -> None:
+        """Keep what the agent left; the attempt stays open for its grader."""
+        await self._post("/attempts/handover", handed, Nothing, patience_seconds)
+
+    async def transcript(self, attempt_id: str, *, patience_seconds: float | None = None) -> Transcript:
+        """What a grader judges an attempt by."""
+        path = f"/attempts/{quote(attempt_id, safe='')}/transcript"
+        return await self._send("GET", path, None, Transcript, patience_seconds)
 
     async def heartbeat(
         self, attempt_id: str, fence: int, worker_id: str, *, patience_seconds: float | None = None

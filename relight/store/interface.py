@@ -19,10 +19,12 @@ from relight.types.wire import (
     EngineInfo,
     FinishRequest,
     GenerationRecord,
+    HandOver,
     OpenAnswer,
     OpenRequest,
     ResolveRequest,
     SpanRecord,
+    Transcript,
 )
 
 
@@ -45,6 +47,23 @@ class AttemptStore(Protocol):
         Raises:
             NotFoundError: there is no such attempt.
             ConflictError: the fence is not the attempt's, or a newer attempt exists. Its spans are kept.
+        """
+        ...
+
+    async def hand_over(self, handed: HandOver) -> None:
+        """Keep what the agent left, and settle which answers reached it; the attempt stays open for its grader.
+
+        Raises:
+            NotFoundError: there is no such attempt.
+            ConflictError: the fence is not the attempt's, or a newer attempt exists.
+        """
+        ...
+
+    async def transcript(self, attempt_id: str) -> Transcript:
+        """What a grader judges an attempt by.
+
+        Raises:
+            NotFoundError: there is no such attempt.
         """
         ...
 

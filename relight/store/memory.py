@@ -34,11 +34,14 @@ from relight.types.wire import (
     EngineInfo,
     FinishRequest,
     GenerationRecord,
+    HandOver,
     OpenAnswer,
     OpenedAttempt,
     OpenRequest,
     ResolveRequest,
     SpanRecord,
+    Transcript,
+    TranscriptCall,
 )
 
 ALONE_AFTER = 2
@@ -65,9 +68,10 @@ class MemoryStore:
         sampling: dict[str, Any] | None = None,
         isolation: Literal["process", "shared"] = "process",
         engine_wait_seconds: float = 300.0,
+        grader: str | None = None,
     ) -> MemoryRun:
         """Put a run in; `add_rollout` and `add_engine` do so by themselves, with defaults."""
-        self.runs[run] = MemoryRun(sampling or {}, isolation, engine_wait_seconds)
+        self.runs[run] = MemoryRun(sampling or {}, isolation, engine_wait_seconds, grader)
         return self.runs[run]
 
     def add_rollout(
@@ -233,15 +237,14 @@ class MemoryStore:
             config=rollout.config,
             isolation=run.isolation,
             alone=rollout.deaths >= ALONE_AFTER,
+            grader=run.grader,
         )
         return OpenAnswer(state="opened", attempt=opened)
 
     async def finish_attempt(self, request: FinishRequest) -> AttemptOutcome:
         """Close an attempt and move its rollout on."""
         final = judged(request)
-        attempt = self._attempts.get(final.attempt_id)
-        if attempt is None:
-            raise NotFoundError(f"there is no attempt {final.attempt_id}")
+        attempt = self._known(final.attempt_id)
         rollout = self.rollouts[attempt.rollout_id]
         if attempt.fence != final.fence or attempt is not rollout.newest:
             await self.add_spans(rollout.rollout_id, attempt.attempt_id, final.fence, final.spans)
@@ -261,7 +264,9 @@ class MemoryStore:
         attempt.status = failure_class.attempt_status if failure_class else AttemptStatus.SUCCEEDED
         attempt.failure_class, attempt.message = failure_class, message
         attempt.reward = None if failure_class else final.reward
-        attempt.output, attempt.ended = final.output, True
+        attempt.grader, attempt.ended = final.grader, True
+        if final.grader == "agent":
+            attempt.output = final.output
         status = rollout.status_after(attempt.try_number, failure_class)
         if status is rollout.status:
             return
@@ -270,11 +275,36 @@ class MemoryStore:
         rollout.failure_class = None if requeuing else failure_class
         rollout.failure = None if requeuing else message or None
 
-    async def heartbeat(self, attempt_id: str, fence: int, worker_id: str) -> None:
-        """Say that an attempt's process is alive."""
+    def _known(self, attempt_id: str) -> MemoryAttempt:
         attempt = self._attempts.get(attempt_id)
         if attempt is None:
             raise NotFoundError(f"there is no attempt {attempt_id}")
+        return attempt
+
+    async def hand_over(self, handed: HandOver) -> None:
+        """Keep what the agent left; the attempt stays open for its grader."""
+        attempt = self._known(handed.attempt_id)
+        if attempt.fence != handed.fence or attempt is not self.rollouts[attempt.rollout_id].newest:
+            raise ConflictError(f"attempt {attempt.attempt_id} has been superseded")
+        if not attempt.ended:
+            self._touch(attempt)
+            attempt.settle()
+            attempt.output = handed.output
+
+    async def transcript(self, attempt_id: str) -> Transcript:
+        """What a grader judges an attempt by."""
+        attempt = self._known(attempt_id)
+        calls = [call for _, call in sorted(attempt.calls.items()) if call.delivered != "no"]
+        return Transcript(
+            input=self.rollouts[attempt.rollout_id].input,
+            calls=[TranscriptCall(request=call.record.request, response=call.record.response) for call in calls],
+            output=attempt.output,
+            outcome=attempt.outcome if attempt.ended else None,
+        )
+
+    async def heartbeat(self, attempt_id: str, fence: int, worker_id: str) -> None:
+        """Say that an attempt's process is alive."""
+        attempt = self._known(attempt_id)
         if attempt.ended or attempt.fence != fence:
             raise ConflictError(f"attempt {attempt_id} is over, or has another fence")
         attempt.last_heartbeat, attempt.worker_id = time.time(), worker_id

@@ -21,6 +21,7 @@ class MemoryRun:
     sampling: dict[str, Any] = field(default_factory=dict[str, Any])
     isolation: Literal["process", "shared"] = "process"
     engine_wait_seconds: float = 300.0
+    grader: str | None = None
     paused: bool = False
     status: str = "running"
 
@@ -97,6 +98,7 @@ class MemoryAttempt:
     failure_class: FailureClass | None = None
     message: str = ""
     reward: float | None = None
+    grader: str = "agent"
     output: str = ""
     ended: bool = False
     last_heartbeat: float = field(default_factory=time.time)

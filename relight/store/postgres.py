@@ -13,7 +13,7 @@ from typing import Any, Self
 from relight.errors import ConflictError, NotFoundError, UnauthorizedError
 from relight.store.database import Database
 from relight.store.envelopes import WorkerReport
-from relight.store.generations import commit_generations, undelivered
+from relight.store.generations import commit_generations, undelivered, unpack_body
 from relight.store.storable import judged, storable, storable_span, storable_text
 from relight.store.tokens import attempt_token, attempt_url, new_attempt_id, new_key, open_key, token_hash
 from relight.types.wire import (
@@ -25,10 +25,12 @@ from relight.types.wire import (
     EngineInfo,
     FinishRequest,
     GenerationRecord,
+    HandOver,
     OpenAnswer,
     OpenRequest,
     ResolveRequest,
     SpanRecord,
+    Transcript,
 )
 
 SERVED_MODEL = "policy"
@@ -89,6 +91,7 @@ class PostgresStore:
                 final.output_bytes,
                 final.duration_seconds,
                 [storable_span(span) for span in final.spans] or None,
+                storable_text(final.grader),
             )
         except ConflictError:
             await self._keep_spans(final)
@@ -99,6 +102,28 @@ class PostgresStore:
         if request.spans:
             rollout_id = await self.database.value("rollout_of_attempt", request.attempt_id)
             await self.add_spans(rollout_id, request.attempt_id, request.fence, request.spans)
+
+    async def hand_over(self, handed: HandOver) -> None:
+        """Keep what the agent left; the attempt stays open for its grader."""
+        await self.database.execute(
+            "hand_over",
+            handed.attempt_id,
+            handed.fence,
+            storable_text(handed.output),
+            handed.output_bytes,
+            handed.duration_seconds,
+        )
+
+    async def transcript(self, attempt_id: str) -> Transcript:
+        """What a grader judges an attempt by."""
+        row = await self.database.row("transcript", attempt_id)
+        if row is None:
+            raise NotFoundError(f"there is no attempt {attempt_id}")
+        calls = await self.database.fetch("transcript_calls", row["day"], attempt_id)
+        bodies = [{side: unpack_body(call[side]) for side in ("request", "response")} for call in calls]
+        return Transcript.model_validate(
+            {"input": row["task"], "calls": bodies, "output": row["output"], "outcome": row["outcome"]}
+        )
 
     async def heartbeat(self, attempt_id: str, fence: int, worker_id: str) -> None:
         """Say that an attempt's process is alive."""

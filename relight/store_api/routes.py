@@ -29,9 +29,11 @@ from relight.types.wire import (
     AttemptOutcome,
     CallContext,
     FinishRequest,
+    HandOver,
     OpenAnswer,
     OpenRequest,
     ResolveRequest,
+    Transcript,
 )
 
 PREFIX = "/v1/relight"
@@ -103,6 +105,20 @@ async def open_attempt(service: Service, body: OpenRequest) -> OpenAnswer:
 async def finish_attempt(service: Service, body: FinishRequest) -> AttemptOutcome:
     """Close an attempt."""
     return await service.patiently(lambda: service.store.finish_attempt(body))
+
+
+@post("/attempts/handover", HandOver, Nothing)
+async def hand_over(service: Service, body: HandOver) -> Nothing:
+    """Leave an attempt to its grader."""
+    await service.patiently(lambda: service.store.hand_over(body))
+    return NOTHING
+
+
+@router.get("/attempts/{attempt_id}/transcript")
+async def read_transcript(request: Request, attempt_id: str) -> Transcript:
+    """What a grader judges an attempt by."""
+    service: Service = request.app.state.service
+    return await service.patiently(lambda: service.store.transcript(attempt_id))
 
 
 @post("/attempts/heartbeat", Beat, Nothing)

@@ -28,6 +28,7 @@ PREPARE_ENGINES: Final = "prepare_engines"
 PLAN_STEP: Final = "plan_step"
 PLAN_EVALUATION: Final = "plan_evaluation"
 RUN_ATTEMPT: Final = "run_attempt"
+GRADE_ATTEMPT: Final = "grade_attempt"
 CLOSE_ROLLOUT: Final = "close_rollout"
 ADVANCE_BATCH: Final = "advance_batch"
 BATCH_STATUS: Final = "batch_status"
@@ -62,7 +63,7 @@ RUN_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 
 
 def runner_queue(prefix: str, agent: str) -> str:
-    """The task queue on which runners that serve `agent` poll."""
+    """The task queue on which runners that serve `agent`, or a grader of that name, poll."""
     return f"{prefix}.{agent}"
 
 

@@ -62,6 +62,8 @@ class OpenedAttempt(Message):
     isolation: Literal["process", "shared"] = "process"
     alone: bool = False
     """Run it alone: its process died twice already (semantics 4)."""
+    grader: str | None = None
+    """Who gives its reward; None: the agent does."""
 
 
 class OpenAnswer(Message):
@@ -106,6 +108,39 @@ class FinishRequest(Message):
     duration_seconds: float = 0.0
     spans: list[SpanRecord] = Field(default_factory=list[SpanRecord])
     """Spans not sent before."""
+    grader: str = "agent"
+    """Who gave the reward. A grader says nothing about output and duration: the runner has handed these over."""
+
+
+class HandOver(Message):
+    """The agent ended well; the attempt stays open until its grader has finished it."""
+
+    attempt_id: str
+    fence: int
+    output: str = ""
+    """Tail of what it printed."""
+    output_bytes: int = 0
+    duration_seconds: float = 0.0
+
+
+class TranscriptCall(Message):
+    """A model call whose answer reached the agent."""
+
+    request: Any
+    response: Any
+
+
+class Transcript(Message):
+    """What a grader judges an attempt by."""
+
+    input: Any = None
+    """The rollout's task."""
+    calls: list[TranscriptCall] = Field(default_factory=list[TranscriptCall])
+    """In order."""
+    output: str = ""
+    """Tail of what the agent printed."""
+    outcome: AttemptOutcome | None = None
+    """How the attempt ended, if it has: then there is nothing to judge."""
 
 
 class ResolveRequest(Message):

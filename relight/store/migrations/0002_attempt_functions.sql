@@ -51,7 +51,8 @@ create function assignment_v1(r rollouts, a attempts) returns jsonb language sql
         'sampling', sampling_v1(r.run, r.step),
         'config', r.config,
         'isolation', coalesce((select file ->> 'isolation' from runs where run = r.run), 'process'),
-        'alone', r.deaths >= 2)
+        'alone', r.deaths >= 2,
+        'grader', (select file ->> 'grader' from runs where run = r.run))
 $$;
 
 -- Why a run lets nothing begin, or null.
@@ -223,7 +224,7 @@ $$;
 
 create function finish_attempt_v1(
     p_attempt text, p_fence bigint, p_class text, p_reward double precision, p_message text, p_error jsonb,
-    p_output text, p_output_bytes bigint, p_seconds double precision, p_spans jsonb
+    p_output text, p_output_bytes bigint, p_seconds double precision, p_spans jsonb, p_grader text
 ) returns jsonb language plpgsql
 set plan_cache_mode = force_generic_plan set enable_seqscan = off as $$
 declare
@@ -257,11 +258,15 @@ begin
     update attempts set
         status = case when p_class is null then 'succeeded' when p_class in ('timeout', 'unresponsive') then p_class
                       else 'failed' end,
-        failure_class = p_class, message = p_message, error = p_error, output = p_output,
-        output_bytes = p_output_bytes, seconds = p_seconds, reward = p_reward, ended_at = clock_timestamp()
+        failure_class = p_class, message = p_message, error = p_error,
+        output = case when p_grader = 'agent' then p_output else output end,
+        output_bytes = case when p_grader = 'agent' then p_output_bytes else output_bytes end,
+        seconds = case when p_grader = 'agent' then p_seconds else seconds end,
+        reward = p_reward, ended_at = clock_timestamp()
     where attempt_id = p_attempt returning * into a;
     if p_class is null then
-        insert into rewards (rollout_id, attempt_id, value) values (r.rollout_id, p_attempt, p_reward);
+        insert into rewards (rollout_id, attempt_id, grader, value)
+        values (r.rollout_id, p_attempt, p_grader, p_reward);
     end if;
     new_status := status_after_v1(r, a.try_number, p_class);
     if new_status <> r.status then
@@ -272,4 +277,29 @@ begin
         where rollout_id = r.rollout_id;
     end if;
     return outcome_v1(a);
+end $$;
+
+-- The agent ended well and its attempt stays open for the grader. Nothing is left to do where it was closed meanwhile.
+create function hand_over_v1(
+    p_attempt text, p_fence bigint, p_output text, p_output_bytes bigint, p_seconds double precision
+) returns void language plpgsql
+set plan_cache_mode = force_generic_plan set enable_seqscan = off as $$
+declare
+    r rollouts;
+    a attempts;
+begin
+    select * into r from rollouts where rollout_id = (select rollout_id from attempts where attempt_id = p_attempt)
+    for no key update;
+    if not found then
+        raise exception 'there is no attempt %', p_attempt using errcode = 'RL404';
+    end if;
+    select * into a from attempts where attempt_id = p_attempt for no key update;
+    if a.fence <> p_fence or a.sequence_id < r.attempts then
+        raise exception 'attempt % has been superseded', p_attempt using errcode = 'RL409';
+    elsif a.ended_at is null then
+        perform touch_attempt_v1(r.rollout_id, p_attempt, p_fence);
+        perform settle_deliveries_v1(r.day, p_attempt);
+        update attempts set output = p_output, output_bytes = p_output_bytes, seconds = p_seconds
+        where attempt_id = p_attempt;
+    end if;
 end $$;

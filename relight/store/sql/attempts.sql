@@ -4,7 +4,18 @@
 select open_attempt_v1($1, $2, $3, $4, $5, $6)
 
 -- name: finish_attempt
-select finish_attempt_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+select finish_attempt_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+
+-- name: hand_over
+select hand_over_v1($1, $2, $3, $4, $5)
+
+-- name: transcript
+select r.day, coalesce(t.task, r.input) as task, a.output,
+       case when a.ended_at is not null then outcome_v1(a) end as outcome
+from attempts a
+join rollouts r using (rollout_id)
+left join tasks t on t.dataset_id = r.dataset_id and t.position = r.position
+where a.attempt_id = $1
 
 -- name: heartbeat
 update attempts set last_heartbeat = clock_timestamp(), worker_id = $3

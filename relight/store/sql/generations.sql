@@ -12,5 +12,14 @@ order by g.call_number
 -- name: add_call_failures
 select add_call_failures_v1($1, $2, $3, $4, $5)
 
+-- name: transcript_calls
+-- The calls whose answers reached the agent; what has more than one choice has one answer all the same.
+select distinct on (g.call_number) g.call_number, q.body as request, p.body as response
+from generations g
+join bodies q on q.day = $1 and q.hash = g.request
+join bodies p on p.day = $1 and p.hash = g.response
+where g.day = $1 and g.attempt_id = $2 and g.delivered <> 'no'
+order by g.call_number
+
 -- name: mark_delivered
 select mark_delivered_v1($1, $2, $3)

@@ -20,6 +20,7 @@ PINNED = {
     "PLAN_STEP": "plan_step",
     "PLAN_EVALUATION": "plan_evaluation",
     "RUN_ATTEMPT": "run_attempt",
+    "GRADE_ATTEMPT": "grade_attempt",
     "CLOSE_ROLLOUT": "close_rollout",
     "ADVANCE_BATCH": "advance_batch",
     "BATCH_STATUS": "batch_status",
