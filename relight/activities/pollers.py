@@ -31,12 +31,13 @@ async def count_pollers(client: Client, queue: str) -> int:
 
 async def why_waiting(client: Client, check: CheckInput) -> str | None:
     """Why a run can't go on, in a sentence that says what to do; None where it can."""
-    queue = runner_queue(check.runner_queue, check.agent)
-    if not await count_pollers(client, queue):
-        return (
-            f"no runner serves agent {check.agent!r} (task queue {queue}); "
-            f"start one with `relight runner package.module:{check.agent}`"
-        )
+    for kind, name in (("agent", check.agent), ("grader", check.grader)):
+        queue = runner_queue(check.runner_queue, name or "")
+        if name and not await count_pollers(client, queue):
+            return (
+                f"no runner serves {kind} {name!r} (task queue {queue}); "
+                f"start one with `relight runner package.module:{name}`"
+            )
     if check.gpu_queue and not await count_pollers(client, check.gpu_queue):
         return f"no GPU worker polls task queue {check.gpu_queue}; start one with `relight gpu-worker`"
     return None

@@ -18,7 +18,7 @@ from relight.runner.gateway_probe import GatewayProbe
 from relight.runner.isolated import AgentRunner
 from relight.store.interface import AttemptStore
 from relight.types.rollout import FailureClass
-from relight.types.wire import AttemptOutcome, FinishRequest, OpenedAttempt, SpanRecord
+from relight.types.wire import AttemptOutcome, FinishRequest, HandOver, OpenedAttempt, SpanRecord
 
 SPAN_FLUSH_SECONDS = 0.5
 """How long a span may wait at the runner before it goes to the store."""
@@ -64,8 +64,8 @@ class AttemptWatch:
         self.worker_id = worker_id
         self.spans = SpanBuffer(store, opened)
 
-    async def run(self, call: AgentCall) -> AttemptOutcome:
-        """Run the agent to its end and record how it ended.
+    async def run(self, call: AgentCall) -> AttemptOutcome | None:
+        """Run the agent to its end and record how it ended; None where a grader is to say that.
 
         Raises:
             ConflictError: fenced off; a newer attempt's result counts.
@@ -79,6 +79,8 @@ class AttemptWatch:
             for watcher in watchers:
                 watcher.cancel()
             await asyncio.gather(*watchers, return_exceptions=True)
+        if self.opened.grader and outcome.kind == "returned":
+            return await self._hand_over(outcome)
         return await self.store.finish_attempt(await self._finish(outcome))
 
     async def kill(self, reason: FailureClass, detail: str) -> None:
@@ -114,6 +116,21 @@ class AttemptWatch:
             except ConflictError:
                 await self.kill(FailureClass.INFRASTRUCTURE, FENCED_OFF)
                 return
+
+    async def _hand_over(self, outcome: AgentOutcome) -> None:
+        """Keep everything but the reward, which is not the agent's to give."""
+        opened = self.opened
+        if self.spans.waiting:
+            await self.store.add_spans(opened.rollout_id, opened.attempt_id, opened.fence, self.spans.waiting)
+        await self.store.hand_over(
+            HandOver(
+                attempt_id=opened.attempt_id,
+                fence=opened.fence,
+                output=outcome.output,
+                output_bytes=outcome.output_bytes,
+                duration_seconds=outcome.duration_seconds,
+            )
+        )
 
     async def _finish(self, outcome: AgentOutcome) -> FinishRequest:
         failure = outcome.failure_class

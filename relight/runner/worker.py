@@ -1,4 +1,4 @@
-"""The runner process: serves the agents that it was started with, and no others, each on its own task queue."""
+"""The runner process: serves the agents and graders that it was started with, each on its own task queue."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from relight.connections import connect_temporal
 from relight.errors import RelightError
 from relight.runner.activity import RunnerActivities
 from relight.runner.gateway_probe import GatewayProbe
+from relight.runner.grading import GradingActivities
 from relight.runner.shared import SharedRunner
 from relight.settings import Settings
 from relight.store.client import StoreClient
@@ -43,7 +44,7 @@ async def serve(
     """Run attempts until the task is cancelled.
 
     Args:
-        references: agents as `package.module:name` or `file.py:name`.
+        references: agents and graders as `package.module:name` or `file.py:name`.
         concurrency: attempts of each agent at a time.
         isolation: `process` gives every attempt a process of its own, whatever the run file says.
         environment: names of variables of this process that agents see too.
@@ -65,13 +66,14 @@ async def serve(
         stack.push_async_callback(gateway.close)
         client = await connect_temporal(settings)
         served = [agent.name for agent in loaded.agents]
+        grading = GradingActivities(store, agents)
         for name in served:
             activities = RunnerActivities(store, agents, gateway, name, worker_id, isolation == "process")
             queue = runner_queue(settings.runner_queue, name)
             worker = Worker(
                 client,
                 task_queue=queue,
-                activities=[activities.run_attempt],
+                activities=[activities.run_attempt, grading.grade_attempt],
                 max_concurrent_activities=concurrency,
                 graceful_shutdown_timeout=GRACE,
             )

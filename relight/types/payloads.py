@@ -116,6 +116,7 @@ class CheckInput(RunRequest):
     agent: str
     runner_queue: str
     gpu_queue: str | None = None
+    grader: str | None = None
 
 
 class GpuClaim(Payload):
@@ -173,6 +174,7 @@ class BatchInput(RunRequest):
     concurrency: int | None = None
     notify: bool = False
     """Tell `train/<run>` by `batch_done`."""
+    grader_queue: str | None = None
 
 
 class BatchReport(Payload):
@@ -201,6 +203,8 @@ class RolloutInput(Payload):
     step: int | None = None
     config: RolloutConfig = Field(default_factory=RolloutConfig)
     first_try: int = 1
+    grader_queue: str | None = None
+    """Task queue of the runners that serve its grader, where it has one."""
 
 
 class AttemptInput(Payload):
@@ -212,8 +216,20 @@ class AttemptInput(Payload):
     epoch: int = 0
 
 
+class GradeInput(Payload):
+    """Input of `grade_attempt`."""
+
+    rollout_id: str
+    attempt_id: str
+    fence: int
+    grader: str
+    try_number: int = 1
+    run: str | None = None
+    epoch: int = 0
+
+
 class RolloutResult(Payload):
-    """Output of RolloutWorkflow, and of `run_attempt` for its try."""
+    """Output of RolloutWorkflow, and of `run_attempt` and `grade_attempt` for their try."""
 
     rollout_id: str
     attempt_id: str | None = None
@@ -224,6 +240,10 @@ class RolloutResult(Payload):
     tries: int = 1
     gone: bool = False
     """Cancelled or superseded: nothing ran."""
+    grader: str | None = None
+    """Set where the agent ended well and this grader has yet to give the reward."""
+    fence: int | None = None
+    """Of the attempt that is to be graded."""
 
 
 class AdvanceInput(RunRequest):
@@ -262,6 +282,7 @@ class EvaluationInput(RunRequest):
     runner_queue: str
     config: RolloutConfig = Field(default_factory=RolloutConfig)
     concurrency: int | None = None
+    grader_queue: str | None = None
 
 
 class EvaluationResult(Payload):

@@ -13,9 +13,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from relight.errors import ConfigError
 from relight.types.hyperparameters import parse_hyperparameters, trainer_numbers
-from relight.types.names import RUNNER_QUEUE
+from relight.types.names import RUNNER_QUEUE, runner_queue
 from relight.types.rollout import FailureClass, RolloutConfig
 
+OWN_REWARD = "agent"
+"""In the place of a grader's name where the agent gave the reward."""
+AGENT_PATTERN = r"^[A-Za-z_][A-Za-z0-9_.-]*$"
 Estimator = Literal["grpo", "grpo_no_std", "rloo", "reinforce_plus_plus_baseline"]
 
 
@@ -105,10 +108,12 @@ class Failures(Section):
 class RunFile(Section):
     """One training."""
 
-    agent: str = Field(min_length=1, pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*$")
+    agent: str = Field(min_length=1, pattern=AGENT_PATTERN)
     """Name of an agent that runners serve."""
+    grader: str | None = Field(default=None, min_length=1, pattern=AGENT_PATTERN)
+    """Name of a grader that runners serve; its reward counts then, and none that the agent gives itself."""
     runner_queue: str = RUNNER_QUEUE
-    """Task queue prefix of the runners; they poll `<runner_queue>.<agent>`."""
+    """Task queue prefix of the runners; they poll `<runner_queue>.<agent>` and `<runner_queue>.<grader>`."""
     model: str = Field(min_length=1)
     """Directory (config, weights, tokenizer) or hub name of version 0."""
     data: Data
@@ -140,6 +145,11 @@ class RunFile(Section):
     vllm: dict[str, Any] = Field(default_factory=dict[str, Any])
     """vLLM's own engine arguments."""
 
+    @property
+    def grader_queue(self) -> str | None:
+        """Task queue of the runners that serve the grader."""
+        return runner_queue(self.runner_queue, self.grader) if self.grader else None
+
     @field_validator("data", mode="before")
     @classmethod
     def _accept_a_path(cls, value: Any) -> Any:
@@ -149,6 +159,8 @@ class RunFile(Section):
     def _check(self) -> Self:
         if self.epochs is not None and self.steps is not None:
             raise ValueError("give `epochs` or `steps`, not both")
+        if self.grader == OWN_REWARD:
+            raise ValueError(f"`grader` can't be called {OWN_REWARD!r}: rewards of agents themselves are kept so")
         if self.data.evaluation is None and self.evaluation.every:
             raise ValueError("`evaluation.every` needs `data.evaluation`, the held-out tasks")
         if self.group_size < 2:

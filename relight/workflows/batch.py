@@ -94,6 +94,7 @@ class RolloutBatchWorkflow:
             step=batch.step,
             config=batch.config,
             first_try=first_try,
+            grader_queue=batch.grader_queue,
         )
         for _ in range(OLD_CHILD_CHECKS):
             try:

@@ -45,6 +45,7 @@ class EvaluationWorkflow:
             runner_queue=evaluation.runner_queue,
             config=evaluation.config,
             concurrency=evaluation.concurrency,
+            grader_queue=evaluation.grader_queue,
         )
         return await workflow.execute_child_workflow(
             names.BATCH_WORKFLOW,

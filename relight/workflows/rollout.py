@@ -1,7 +1,8 @@
 """RolloutWorkflow: the tries at one rollout.
 
 Statuses and rewards are rows, written by the store when an attempt opens and finishes; this decides whether to try
-again. A failure of the agent is a result, never an exception.
+again, and lets a grader finish what ended well where the run has one. A failure of the agent is a result, never an
+exception.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 from relight.types import names
-from relight.types.payloads import AttemptInput, CloseRolloutInput, RolloutInput, RolloutResult
+from relight.types.payloads import AttemptInput, CloseRolloutInput, GradeInput, RolloutInput, RolloutResult
 from relight.types.rollout import FailureClass, RolloutConfig
 from relight.workflows import search
 from relight.workflows.calls import cause_of, runner_call, store_call
@@ -77,7 +78,24 @@ class RolloutWorkflow:
     async def _attempt(self, number: int) -> RolloutResult:
         rollout = self.rollout
         attempt = AttemptInput(rollout_id=rollout.rollout_id, try_number=number, run=rollout.run, epoch=rollout.epoch)
-        return await runner_call(names.RUN_ATTEMPT, attempt, RolloutResult, rollout.queue, rollout.run)
+        result = await runner_call(names.RUN_ATTEMPT, attempt, RolloutResult, rollout.queue, rollout.run)
+        return await self._grade(result, number) if result.succeeded and result.grader else result
+
+    async def _grade(self, ended: RolloutResult, number: int) -> RolloutResult:
+        """Let the grader finish an attempt whose agent ended well."""
+        rollout = self.rollout
+        grader, attempt_id, fence = ended.grader or "", ended.attempt_id or "", ended.fence or 0
+        queue = rollout.grader_queue or names.runner_queue(names.RUNNER_QUEUE, grader)
+        grade = GradeInput(
+            rollout_id=rollout.rollout_id,
+            attempt_id=attempt_id,
+            fence=fence,
+            grader=grader,
+            try_number=number,
+            run=rollout.run,
+            epoch=rollout.epoch,
+        )
+        return await runner_call(names.GRADE_ATTEMPT, grade, RolloutResult, queue, rollout.run)
 
     async def _ended_by(self, error: BaseException) -> RolloutResult:
         if is_cancelled_exception(error):

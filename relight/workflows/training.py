@@ -140,6 +140,7 @@ class TrainingWorkflow(CommandHandlers):
             agent=self.input.agent,
             runner_queue=self.input.runner_queue,
             gpu_queue=self.input.gpu_queue if with_gpu else None,
+            grader=self.input.grader,
         )
         answer = await store_call(names.CHECK_RUNNERS, question, Readiness)
         self._show(self.phase, answer.waiting_for)
@@ -202,6 +203,7 @@ class TrainingWorkflow(CommandHandlers):
             config=self.input.rollout,
             concurrency=self.input.concurrency,
             notify=True,
+            grader_queue=self.input.grader_queue,
         )
         self.started.add((plan.step, number))
         try:
@@ -279,6 +281,7 @@ class TrainingWorkflow(CommandHandlers):
             runner_queue=self.input.runner_queue,
             config=self.input.rollout,
             concurrency=self.input.concurrency,
+            grader_queue=self.input.grader_queue,
         )
         while True:
             try:

@@ -20,6 +20,10 @@ from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 
 from relight.activities.orchestrator import OrchestratorActivities
+from relight.runner.calls import AgentCall, AgentOutcome
+from relight.runner.collector import OnSpan
+from relight.runner.grading import GradingActivities
+from relight.runner.isolated import AgentRunner
 from relight.store import ledger
 from relight.store.database import Database
 from relight.store.ledger import Sample, Version, choose, get_step, read_candidates
@@ -36,10 +40,11 @@ from relight.types.payloads import (
     StepInput,
     UpdateResult,
 )
-from relight.types.wire import FinishRequest, OpenedAttempt, OpenRequest
+from relight.types.wire import FinishRequest, HandOver, OpenedAttempt, OpenRequest
 from relight.worker.orchestrator import activities_of, make_worker
 
 Agent = Callable[[OpenedAttempt], Awaitable[FinishRequest]]
+Grader = Callable[[AgentCall], AgentOutcome]
 
 
 async def always_right(attempt: OpenedAttempt) -> FinishRequest:
@@ -62,6 +67,8 @@ class ScriptedRunner:
         self.store = store
         self.agent = agent
         self.ran: Counter[str] = Counter()
+        self.own_rewards: dict[str, float | None] = {}
+        """By attempt, where a grader had the last word."""
 
     @activity.defn(name=names.RUN_ATTEMPT)
     async def run_attempt(self, attempt: AttemptInput) -> RolloutResult:
@@ -83,7 +90,10 @@ class ScriptedRunner:
             self.ran[attempt.rollout_id] += 1
             beating = asyncio.create_task(heartbeat())
             try:
-                outcome = await self.store.finish_attempt(await self.agent(answer.attempt))
+                finish = await self.agent(answer.attempt)
+                if answer.attempt.grader and finish.failure_class is None:
+                    return await self.hand_over(answer.attempt, finish)
+                outcome = await self.store.finish_attempt(finish)
             finally:
                 beating.cancel()
         assert outcome is not None
@@ -95,6 +105,29 @@ class ScriptedRunner:
             reward=outcome.reward,
             message=outcome.message,
         )
+
+    async def hand_over(self, opened: OpenedAttempt, finish: FinishRequest) -> RolloutResult:
+        """As the runner does where the run has a grader."""
+        self.own_rewards[opened.attempt_id] = finish.reward
+        handed = HandOver(attempt_id=opened.attempt_id, fence=opened.fence, output=f"answer of {opened.rollout_id}")
+        await self.store.hand_over(handed)
+        return RolloutResult(
+            rollout_id=opened.rollout_id,
+            attempt_id=opened.attempt_id,
+            succeeded=True,
+            grader=opened.grader,
+            fence=opened.fence,
+        )
+
+
+class ScriptedGraders(AgentRunner):
+    """Runs no process: what a grader gives is what the function says."""
+
+    def __init__(self, grader: Grader) -> None:
+        self.grader = grader
+
+    async def call(self, call: AgentCall, *, on_span: OnSpan | None = None) -> AgentOutcome:
+        return self.grader(call)
 
 
 class ScriptedGpuHost:
@@ -164,13 +197,18 @@ class Cluster:
 
 @asynccontextmanager
 async def cluster(
-    client: Client, database: Database, folder: Path, agent: Agent = always_right, cached_workflows: int = 2000
+    client: Client,
+    database: Database,
+    folder: Path,
+    agent: Agent = always_right,
+    cached_workflows: int = 2000,
+    prefix: str = names.RUNNER_QUEUE,
 ) -> AsyncGenerator[Cluster]:
     """The orchestrator with the real activities, and scripted runner and GPU host, on the usual task queues."""
     store = await PostgresStore.create(database, "http://127.0.0.1:9")
     runner, gpu = ScriptedRunner(store, agent), ScriptedGpuHost(database, folder)
     activities = activities_of(OrchestratorActivities(database, client, folder))
-    queue = names.runner_queue(names.RUNNER_QUEUE, "echo")
+    queue = names.runner_queue(prefix, "echo")
     async with (
         make_worker(client, names.ORCHESTRATOR_QUEUE, activities, max_cached_workflows=cached_workflows),
         Worker(client, task_queue=queue, activities=[runner.run_attempt], max_concurrent_activities=50),
@@ -202,6 +240,18 @@ def run_file(**changes: Any) -> dict[str, Any]:
         "steps": 3,
         **changes,
     }
+
+
+@asynccontextmanager
+async def served_grader(
+    client: Client, database: Database, grader: Grader, prefix: str = names.RUNNER_QUEUE
+) -> AsyncGenerator[None]:
+    """The real grading on the queue of the grader `judge`, with a function for the grader's process."""
+    store = await PostgresStore.create(database, "http://127.0.0.1:9")
+    grading = GradingActivities(store, ScriptedGraders(grader))
+    queue = names.runner_queue(prefix, "judge")
+    async with Worker(client, task_queue=queue, activities=[grading.grade_attempt], max_concurrent_activities=50):
+        yield
 
 
 async def eventually(check: Callable[[], Awaitable[Any]], seconds: float = 30) -> Any:

@@ -1,0 +1,94 @@
+"""Runs whose rewards a grader gives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from temporalio.client import Client
+
+from relight.runner.calls import AgentCall, AgentError, AgentOutcome
+from relight.store.database import Database
+from relight.types.wire import FinishRequest, OpenedAttempt
+from tests.support.orchestration import always_right, cluster, eventually, run_file, served_grader, write_tasks
+
+
+def opposite(call: AgentCall) -> AgentOutcome:
+    """0.75 where `always_right` gives 0, else 0.25: nobody could take the one for the other."""
+    even = int(call.task["output"][-1]) % 2 == 0
+    return AgentOutcome(kind="returned", rewards={"primary": 0.25 if even else 0.75})
+
+
+async def test_a_run_trains_on_its_graders_rewards_whatever_the_agent_returned(
+    temporal: Client, database: Database, tmp_path: Path
+) -> None:
+    write_tasks(tmp_path)
+    async with cluster(temporal, database, tmp_path) as stack, served_grader(temporal, database, opposite):
+        await (await stack.start("graded", run_file(steps=2, grader="judge"))).result()
+    assert set(stack.runner.own_rewards.values()) == {0.0, 1.0}
+    trained = await database.pool.fetch("select rollout_id, reward, grader from step_rollouts where run = 'graded'")
+    assert len(trained) == 16
+    assert {(int(row["rollout_id"][-1]) % 2, row["reward"], row["grader"]) for row in trained} == {
+        (0, 0.25, "judge"),
+        (1, 0.75, "judge"),
+    }
+    rewards = "select attempt_id, count(*) from rewards group by attempt_id having count(*) > 1"
+    assert await database.pool.fetch(rewards) == []
+    evaluated = "select count(*), min(reward), max(reward) from rollouts where run = 'graded' and kind = 'eval'"
+    assert tuple(await database.pool.fetchrow(evaluated)) == (20, 0.25, 0.25)
+
+
+async def test_a_grader_that_fails_shortens_no_group_and_an_agent_that_fails_is_not_graded(
+    temporal: Client, database: Database, tmp_path: Path
+) -> None:
+    write_tasks(tmp_path)
+    graded: list[str] = []
+
+    async def agent(attempt: OpenedAttempt) -> FinishRequest:
+        if attempt.rollout_id.endswith("s0001-g01-i0"):
+            return FinishRequest(attempt_id=attempt.attempt_id, fence=attempt.fence, failure_class="agent_error")
+        return await always_right(attempt)
+
+    def grader(call: AgentCall) -> AgentOutcome:
+        graded.append(call.task["output"][-12:])
+        if call.task["output"].endswith("s0001-g00-i0"):
+            return AgentOutcome(kind="raised", error=AgentError("ValueError", "no idea", ""))
+        return opposite(call)
+
+    tries = {"max_attempts": 3, "retry_condition": ["agent_error"], "backoff_seconds": 0.1}
+    async with cluster(temporal, database, tmp_path, agent) as stack, served_grader(temporal, database, grader):
+        await (await stack.start("short", run_file(steps=1, grader="judge", rollout=tries))).result()
+    rows = await database.pool.fetch(
+        "select right(rollout_id, 12) as id, failure_class, failure, attempts from rollouts"
+        " where run = 'short' and failure_class is not null order by 1"
+    )
+    assert [tuple(row) for row in rows] == [
+        ("s0001-g00-i0", "grader_error", "grader 'judge': ValueError: no idea", 1),
+        ("s0001-g01-i0", "agent_error", None, 3),
+    ]
+    assert graded.count("s0001-g00-i0") == 1
+    assert "s0001-g01-i0" not in graded
+    groups = await database.pool.fetch(
+        "select group_number, count(*) as size from step_rollouts where run = 'short' group by 1 order by 1"
+    )
+    assert [row["size"] for row in groups] == [4, 3]
+
+
+async def test_a_run_whose_grader_nobody_serves_says_so_and_goes_on_once_somebody_does(
+    temporal: Client, database: Database, tmp_path: Path
+) -> None:
+    write_tasks(tmp_path)
+    file = run_file(steps=1, grader="judge", runner_queue="lonely")
+    async with cluster(temporal, database, tmp_path, prefix="lonely") as stack:
+        handle = await stack.start("lonely", file)
+
+        async def waiting() -> str | None:
+            found = await database.pool.fetchval("select waiting_for from runs where run = 'lonely'")
+            return found if found and "grader" in found else None
+
+        reason = await eventually(waiting)
+        assert reason.startswith("no runner serves grader 'judge' (task queue lonely.judge)")
+        assert stack.runner.ran == {}
+        async with served_grader(temporal, database, opposite, prefix="lonely"):
+            await handle.result()
+    counted = await database.pool.fetchval("select count(*) from step_rollouts where run = 'lonely'")
+    assert counted == 8
