@@ -56,78 +56,83 @@ def register_engines() -> None:
 
 
 def _register_platform() -> None:
+    """verl may be imported only now: it looks at VERL_PLATFORM when it is."""
     from verl.plugin.platform import PlatformBase, PlatformRegistry
 
-    module = _CpuDeviceModule("cpu")
+    PlatformRegistry.register(platform="cpu")(type("PlatformCpu", (_CpuPlatform, PlatformBase), {}))
 
-    class PlatformCpu(PlatformBase):
-        @property
-        def device_name(self) -> str:
-            return "cpu"
 
-        @property
-        def vendor_name(self) -> str:
-            return "cpu"
+_DEVICE_MODULE = _CpuDeviceModule("cpu")
 
-        @property
-        def device_module(self) -> ModuleType:
-            return module
 
-        def is_available(self) -> bool:
-            return True
+class _CpuPlatform:
+    """What verl asks of a platform, answered for a CPU; the registered class has verl's base behind it."""
 
-        def current_device(self) -> Any:
-            return "cpu"
+    @property
+    def device_name(self) -> str:
+        return "cpu"
 
-        def device_count(self) -> int:
-            return 1
+    @property
+    def vendor_name(self) -> str:
+        return "cpu"
 
-        def set_device(self, device_index: int) -> None:
-            pass
+    @property
+    def device_module(self) -> ModuleType:
+        return _DEVICE_MODULE
 
-        def synchronize(self, device_index: int | None = None) -> None:
-            pass
+    def is_available(self) -> bool:
+        return True
 
-        def manual_seed(self, seed: int) -> None:
-            torch.manual_seed(seed)
+    def current_device(self) -> Any:
+        return "cpu"
 
-        def manual_seed_all(self, seed: int) -> None:
-            torch.manual_seed(seed)
+    def device_count(self) -> int:
+        return 1
 
-        def set_allocator_settings(self, settings: str) -> None:
-            pass
+    def set_device(self, device_index: int) -> None:
+        pass
 
-        def empty_cache(self) -> None:
-            pass
+    def synchronize(self, device_index: int | None = None) -> None:
+        pass
 
-        def get_device_capability(self, device_index: int = 0) -> Any:
-            return (None, None)
+    def manual_seed(self, seed: int) -> None:
+        torch.manual_seed(seed)
 
-        def communication_backend_name(self) -> str:
-            return "gloo"
+    def manual_seed_all(self, seed: int) -> None:
+        torch.manual_seed(seed)
 
-        def visible_devices_envvar(self) -> str:
-            return "CPU_VISIBLE_DEVICES"
+    def set_allocator_settings(self, settings: str) -> None:
+        pass
 
-        def nvtx_range(self, msg: str) -> Any:
-            return nullcontext()
+    def empty_cache(self) -> None:
+        pass
 
-        def profiler_start(self) -> None:
-            pass
+    def get_device_capability(self, device_index: int = 0) -> Any:
+        return (None, None)
 
-        def profiler_stop(self) -> None:
-            pass
+    def communication_backend_name(self) -> str:
+        return "gloo"
 
-        def ray_resource_name(self) -> str:
-            return "CPU"
+    def visible_devices_envvar(self) -> str:
+        return "CPU_VISIBLE_DEVICES"
 
-        def ray_noset_envvars(self) -> list[str]:
-            return []
+    def nvtx_range(self, msg: str) -> Any:
+        return nullcontext()
 
-        def is_ipc_supported(self) -> bool:
-            return False
+    def profiler_start(self) -> None:
+        pass
 
-        def cudart(self) -> Any:
-            return None
+    def profiler_stop(self) -> None:
+        pass
 
-    PlatformRegistry.register(platform="cpu")(PlatformCpu)
+    def ray_resource_name(self) -> str:
+        return "CPU"
+
+    def ray_noset_envvars(self) -> list[str]:
+        return []
+
+    def is_ipc_supported(self) -> bool:
+        return False
+
+    def cudart(self) -> Any:
+        return None
