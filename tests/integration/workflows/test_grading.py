@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from pathlib import Path
 
 from temporalio.client import Client
 
 from relight.runner.calls import AgentCall, AgentError, AgentOutcome
+from relight.runner.worker import serve
+from relight.settings import Settings
 from relight.store.database import Database
+from relight.store.postgres import PostgresStore
 from relight.types.wire import FinishRequest, OpenedAttempt
 from tests.support.orchestration import always_right, cluster, eventually, run_file, served_grader, write_tasks
+from tests.support.store_service import TOKEN, store_service
+
+SERVED = """
+def parrot(task):
+    print(task["question"])
+    return "no number"
+
+async def judge(task):
+    return 0.75 if task["output"] == task["input"]["question"] + "\\n" and task["calls"] == [] else 0.0
+"""
 
 
 def opposite(call: AgentCall) -> AgentOutcome:
@@ -92,3 +107,25 @@ async def test_a_run_whose_grader_nobody_serves_says_so_and_goes_on_once_somebod
             await handle.result()
     counted = await database.pool.fetchval("select count(*) from step_rollouts where run = 'lonely'")
     assert counted == 8
+
+
+async def test_a_runner_that_serves_agent_and_grader_plays_a_run(
+    temporal: Client, temporal_address: str, database: Database, tmp_path: Path
+) -> None:
+    write_tasks(tmp_path, count=2)
+    served = tmp_path / "served.py"
+    served.write_text(SERVED)
+    store = await PostgresStore.create(database, "http://127.0.0.1:9")
+    async with store_service(store, database) as url, cluster(temporal, database, tmp_path) as stack:
+        settings = Settings(store_url=url, token=TOKEN, temporal_address=temporal_address, runner_queue="real")
+        runner = asyncio.create_task(serve(settings, [f"{served}:parrot", f"{served}:judge"]))
+        file = run_file(agent="parrot", grader="judge", runner_queue="real", steps=1, group_size=2)
+        await (await stack.start("parrots", file)).result()
+        runner.cancel()
+        with suppress(asyncio.CancelledError):
+            await runner
+    rewards = await database.pool.fetch(
+        "select r.status, w.value, w.grader, count(*) from rollouts r join rewards w using (rollout_id)"
+        " where r.run = 'parrots' group by 1, 2, 3"
+    )
+    assert [tuple(row) for row in rewards] == [("succeeded", 0.75, "judge", 8)]
