@@ -93,12 +93,9 @@ def _may_go_on(run: Mapping[str, Any], file: RunFile) -> None:
     name = run["run"]
     if run["file_hash"] != file_hash(file):
         keys = ", ".join(differing_keys(run["file"], file.model_dump(mode="json")))
-        raise ConfigError(
-            f"run {name} exists with another run file (differing: {keys}); "
-            f"choose another name, or start from it with `relight fork {name}`"
-        )
+        raise ConfigError(f"run {name} exists with another run file (differing: {keys}); choose another name")
     if run["status"] == "finished":
-        raise ConfigError(f"run {name} is finished; choose another name, or start from it with `relight fork {name}`")
+        raise ConfigError(f"run {name} is finished; choose another name")
 
 
 async def _state(db: Database, connection: Connection, name: str) -> RunState:

@@ -56,8 +56,8 @@ async def test_a_finished_name_and_another_file_under_a_name_are_refused_with_th
     async with cluster(temporal, database, tmp_path) as stack:
         await (await stack.start("taken", run_file(steps=1))).result()
         for file, words in (
-            (run_file(steps=1), ["is finished", "relight fork"]),
-            (run_file(steps=1, group_size=2), ["differing: group_size", "relight fork"]),
+            (run_file(steps=1), ["is finished", "choose another name"]),
+            (run_file(steps=1, group_size=2), ["differing: group_size", "choose another name"]),
         ):
             with pytest.raises(WorkflowFailureError) as failure:
                 await (await stack.start("taken", file)).result()

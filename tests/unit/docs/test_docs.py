@@ -1,0 +1,70 @@
+"""What README and docs show works as it stands there."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from relight.cli.main import COMMANDS
+from relight.litagent import load_agents
+from relight.settings import Settings, environment_name
+from relight.types.run_file import parse_run_file
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+README = (ROOT / "README.md").read_text()
+
+
+def blocks(text: str, language: str) -> list[str]:
+    fences = re.findall(r"^```(\w*)\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
+    return [content for name, content in fences if name == language]
+
+
+def test_the_agent_in_the_readme_loads_under_its_name(tmp_path: Path) -> None:
+    file = tmp_path / "readme_agents.py"
+    file.write_text(blocks(README, "python")[0])
+    assert list(load_agents(f"{file}:capital")) == ["capital"]
+
+
+def test_the_run_file_in_the_readme_validates_and_names_that_agent() -> None:
+    assert parse_run_file(json.loads(blocks(README, "json")[0])).agent == "capital"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_that_is_shown_exists(page: Path) -> None:
+    lines = [line for code in code_of(page.read_text()) for line in code.splitlines()]
+    named = {found[1] for line in lines if (found := re.match(r"(?:\$ )?relight ([a-z][a-z-]+)", line))}
+    assert named <= {*COMMANDS}, named - {*COMMANDS}
+
+
+def code_of(text: str) -> list[str]:
+    """Shell blocks and inline code."""
+    return [*blocks(text, "sh"), *re.findall(r"`([^`\n]+)`", text)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_setting_that_is_shown_exists(page: Path) -> None:
+    known = {environment_name(field) for field in Settings.model_fields}
+    assert set(re.findall(r"\bRELIGHT_[A-Z_]+\b", page.read_text())) <= known
+
+
+def test_every_make_verb_that_is_shown_exists() -> None:
+    verbs = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
+    shown = {shlex.split(line)[1] for page in PAGES for line in code_of(page.read_text()) if line.startswith("make ")}
+    assert shown <= verbs
+
+
+def test_the_file_tree_in_the_readme_names_every_room() -> None:
+    tree = blocks(README, "")[-1]
+    rooms = {path.name for path in (ROOT / "relight").iterdir() if (path / "__init__.py").exists()}
+    assert {name for name in rooms if f"  {name}/" not in tree} == set()
+
+
+def test_every_link_to_a_file_leads_somewhere() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\((?!http)([^)#]+)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
