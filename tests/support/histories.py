@@ -13,9 +13,11 @@ from pathlib import Path
 from temporalio.client import Client
 from temporalio.contrib.pydantic import pydantic_data_converter
 
+from relight.runner.calls import AgentOutcome
 from relight.store.database import Database
+from relight.types import names
 from relight.types.wire import FinishRequest, OpenedAttempt
-from tests.support.orchestration import always_right, cluster, run_file, write_tasks
+from tests.support.orchestration import always_right, cluster, run_file, served_grader, write_tasks
 from tests.support.postgres import create_database, postgres_server
 from tests.support.temporal import temporal_dev_server
 
@@ -48,7 +50,7 @@ async def save(address: str, postgres_url: str, folder: Path) -> list[str]:
         await asyncio.sleep(1)
         await handle.signal("resume", {})
         await handle.result()
-        saved = await _write(client)
+        saved = [*await _write(client), await _write_graded(client, database)]
     await database.close()
     return saved
 
@@ -71,6 +73,19 @@ async def _write(client: Client) -> list[str]:
         (FOLDER / f"0.1-{name}.json").write_text((await handle.fetch_history()).to_json())
         saved.append(f"0.1-{name}.json")
     return saved
+
+
+async def _write_graded(client: Client, database: Database) -> str:
+    """A rollout whose reward a grader gives."""
+    file = run_file(steps=1, grader="judge", data={"train": "train.jsonl"})
+    async with served_grader(client, database, lambda call: AgentOutcome(kind="returned", rewards={"primary": 0.5})):
+        graded = await client.start_workflow(
+            names.TRAINING_WORKFLOW, file, id=names.train_id("graded"), task_queue=names.ORCHESTRATOR_QUEUE
+        )
+        await graded.result()
+    rollout = client.get_workflow_handle(names.rollout_workflow_id("graded-s0001-g00-i0"))
+    (FOLDER / "0.1-rollout-graded.json").write_text((await rollout.fetch_history()).to_json())
+    return "0.1-rollout-graded.json"
 
 
 def main() -> None:
