@@ -71,7 +71,7 @@ class OrchestratorActivities:
     async def check_runners(self, check: CheckInput) -> Readiness:
         """Whether runners and, if asked, a GPU host poll; the reason is kept in the run's row."""
         reason = await why_waiting(self.client, check)
-        await self.database.execute("set_waiting", check.run, reason)
+        await self.database.execute("set_waiting", check.run, reason, check.phase)
         return Readiness(ready=reason is None, waiting_for=reason)
 
     @activity.defn(name=names.PLAN_STEP)

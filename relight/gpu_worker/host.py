@@ -87,7 +87,7 @@ class GpuHost:
             holder = row["run"] if row and row["run_status"] == "running" else None
             if holder not in (None, request.run):
                 reason = f"a GPU worker, held by {holder}"
-                await self.db.execute("set_waiting", request.run, reason, connection=connection)
+                await self.db.execute("set_waiting", request.run, reason, "starting", connection=connection)
                 return GpuClaim(granted=False, waiting_for=reason)
             await self.db.execute(
                 "assign_host", self.name, request.run, request.epoch, "starting", connection=connection

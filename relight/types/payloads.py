@@ -116,6 +116,8 @@ class CheckInput(RunRequest):
     agent: str
     runner_queue: str
     gpu_queue: str | None = None
+    phase: str = "starting"
+    """What the run does once nothing is missing."""
     grader: str | None = None
 
 

@@ -63,7 +63,14 @@ async def store_call(name: str, argument: BaseModel, result: type[Out], summary:
     )
 
 
-async def gpu_call(name: str, argument: BaseModel, result: type[Out], queue: str, summary: str | None = None) -> Out:
+async def gpu_call(
+    name: str,
+    argument: BaseModel,
+    result: type[Out],
+    queue: str,
+    summary: str | None = None,
+    patience: timedelta = SCHEDULE_TO_CLOSE,
+) -> Out:
     """An activity on a GPU host: long, with heartbeats, and cleaned up before a cancel is answered."""
     return await workflow.execute_activity(
         name,
@@ -71,7 +78,7 @@ async def gpu_call(name: str, argument: BaseModel, result: type[Out], queue: str
         result_type=result,
         task_queue=queue,
         start_to_close_timeout=LONG_CALL,
-        schedule_to_close_timeout=SCHEDULE_TO_CLOSE,
+        schedule_to_close_timeout=patience,
         heartbeat_timeout=GPU_HEARTBEAT,
         retry_policy=UPDATE_RETRY,
         cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,

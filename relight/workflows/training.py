@@ -58,6 +58,7 @@ CHECK_SECONDS = 60
 OLD_BATCH_SECONDS = 5
 """How often a batch is started whose id an older execution still holds."""
 KEPT_REWARDS = 20
+RELEASE_PATIENCE = timedelta(minutes=2)
 SAME_FAILURES = 3
 """An update that fails so often in the same way pauses the run (semantics 16)."""
 
@@ -140,6 +141,7 @@ class TrainingWorkflow(CommandHandlers):
             agent=self.input.agent,
             runner_queue=self.input.runner_queue,
             gpu_queue=self.input.gpu_queue if with_gpu else None,
+            phase="starting" if with_gpu else "sampling",
             grader=self.input.grader,
         )
         answer = await store_call(names.CHECK_RUNNERS, question, Readiness)
@@ -333,9 +335,16 @@ class TrainingWorkflow(CommandHandlers):
         finish = FinishInput(run=self.name, epoch=self.cursor.epoch, status=status, error=error)
         await store_call(names.FINISH_RUN, finish, RunRequest)
         if self.cursor.gpu_queue:
-            await gpu_call(names.RELEASE_GPU, self._me(), RunRequest, self.cursor.gpu_queue)
+            await self._release(self.cursor.gpu_queue)
         self._show(status, None)
         workflow.upsert_search_attributes([search.STATUS.value_set(status)])
+
+    async def _release(self, queue: str) -> None:
+        """Give the GPU host back. A host that is away now finds out by itself that the run has ended."""
+        try:
+            await gpu_call(names.RELEASE_GPU, self._me(), RunRequest, queue, patience=RELEASE_PATIENCE)
+        except ActivityError as error:
+            workflow.logger.warning("the GPU host was not released: %s", cause_of(error)[1])
 
     # What others see and say
 

@@ -50,7 +50,9 @@ select coalesce(max(step), 0) from steps where run = $1 and status = 'recorded'
 select step, value from metrics where run = $1 and name = 'eval/reward' order by step
 
 -- name: set_waiting
-update runs set waiting_for = $2, phase = case when $2::text is null then phase else 'waiting' end
+-- A run that waits no longer is back in the phase that it asked from.
+update runs
+set waiting_for = $2, phase = case when $2::text is not null then 'waiting' when phase = 'waiting' then $3 else phase end
 where run = $1 and waiting_for is distinct from $2
 
 -- name: set_phase
