@@ -13,7 +13,7 @@ from pathlib import Path
 from temporalio.client import Client
 from temporalio.contrib.pydantic import pydantic_data_converter
 
-from relight.runner.calls import AgentOutcome
+from relight.runner.calls import AgentCall, AgentOutcome
 from relight.store.database import Database
 from relight.types import names
 from relight.types.wire import FinishRequest, OpenedAttempt
@@ -34,6 +34,11 @@ async def agent(attempt: OpenedAttempt) -> FinishRequest:
             attempt_id=attempt.attempt_id, fence=attempt.fence, failure_class=failing, message="on purpose"
         )
     return await always_right(attempt)
+
+
+async def grader(call: AgentCall) -> AgentOutcome:
+    """Gives everyone the same."""
+    return AgentOutcome(kind="returned", rewards={"primary": 0.5})
 
 
 async def save(address: str, postgres_url: str, folder: Path) -> list[str]:
@@ -78,7 +83,7 @@ async def _write(client: Client) -> list[str]:
 async def _write_graded(client: Client, database: Database) -> str:
     """A rollout whose reward a grader gives."""
     file = run_file(steps=1, grader="judge", data={"train": "train.jsonl"})
-    async with served_grader(client, database, lambda call: AgentOutcome(kind="returned", rewards={"primary": 0.5})):
+    async with served_grader(client, database, grader):
         graded = await client.start_workflow(
             names.TRAINING_WORKFLOW, file, id=names.train_id("graded"), task_queue=names.ORCHESTRATOR_QUEUE
         )

@@ -44,7 +44,7 @@ from relight.types.wire import FinishRequest, HandOver, OpenedAttempt, OpenReque
 from relight.worker.orchestrator import activities_of, make_worker
 
 Agent = Callable[[OpenedAttempt], Awaitable[FinishRequest]]
-Grader = Callable[[AgentCall], AgentOutcome]
+Grader = Callable[[AgentCall], Awaitable[AgentOutcome]]
 
 
 async def always_right(attempt: OpenedAttempt) -> FinishRequest:
@@ -127,7 +127,7 @@ class ScriptedGraders(AgentRunner):
         self.grader = grader
 
     async def call(self, call: AgentCall, *, on_span: OnSpan | None = None) -> AgentOutcome:
-        return self.grader(call)
+        return await self.grader(call)
 
 
 class ScriptedGpuHost:

@@ -6,7 +6,8 @@ import asyncio
 from contextlib import suppress
 from pathlib import Path
 
-from temporalio.client import Client
+import pytest
+from temporalio.client import Client, WorkflowFailureError
 
 from relight.runner.calls import AgentCall, AgentError, AgentOutcome
 from relight.runner.worker import serve
@@ -27,7 +28,7 @@ async def judge(task):
 """
 
 
-def opposite(call: AgentCall) -> AgentOutcome:
+async def opposite(call: AgentCall) -> AgentOutcome:
     """0.75 where `always_right` gives 0, else 0.25: nobody could take the one for the other."""
     even = int(call.task["output"][-1]) % 2 == 0
     return AgentOutcome(kind="returned", rewards={"primary": 0.25 if even else 0.75})
@@ -63,18 +64,18 @@ async def test_a_grader_that_fails_shortens_no_group_and_an_agent_that_fails_is_
             return FinishRequest(attempt_id=attempt.attempt_id, fence=attempt.fence, failure_class="agent_error")
         return await always_right(attempt)
 
-    def grader(call: AgentCall) -> AgentOutcome:
+    async def grader(call: AgentCall) -> AgentOutcome:
         graded.append(call.task["output"][-12:])
         if call.task["output"].endswith("s0001-g00-i0"):
             return AgentOutcome(kind="raised", error=AgentError("ValueError", "no idea", ""))
-        return opposite(call)
+        return await opposite(call)
 
     tries = {"max_attempts": 3, "retry_condition": ["agent_error"], "backoff_seconds": 0.1}
     async with cluster(temporal, database, tmp_path, agent) as stack, served_grader(temporal, database, grader):
-        await (await stack.start("short", run_file(steps=1, grader="judge", rollout=tries))).result()
+        await (await stack.start("misjudged", run_file(steps=1, grader="judge", rollout=tries))).result()
     rows = await database.pool.fetch(
         "select right(rollout_id, 12) as id, failure_class, failure, attempts from rollouts"
-        " where run = 'short' and failure_class is not null order by 1"
+        " where run = 'misjudged' and failure_class is not null order by 1"
     )
     assert [tuple(row) for row in rows] == [
         ("s0001-g00-i0", "grader_error", "grader 'judge': ValueError: no idea", 1),
@@ -83,7 +84,7 @@ async def test_a_grader_that_fails_shortens_no_group_and_an_agent_that_fails_is_
     assert graded.count("s0001-g00-i0") == 1
     assert "s0001-g01-i0" not in graded
     groups = await database.pool.fetch(
-        "select group_number, count(*) as size from step_rollouts where run = 'short' group by 1 order by 1"
+        "select group_number, count(*) as size from step_rollouts where run = 'misjudged' group by 1 order by 1"
     )
     assert [row["size"] for row in groups] == [4, 3]
 
@@ -107,6 +108,37 @@ async def test_a_run_whose_grader_nobody_serves_says_so_and_goes_on_once_somebod
             await handle.result()
     counted = await database.pool.fetchval("select count(*) from step_rollouts where run = 'lonely'")
     assert counted == 8
+
+
+async def test_a_run_that_is_cancelled_while_its_graders_think_closes_its_rollouts(
+    temporal: Client, database: Database, tmp_path: Path
+) -> None:
+    write_tasks(tmp_path)
+    thinking, ended = asyncio.Event(), asyncio.Event()
+
+    async def grader(call: AgentCall) -> AgentOutcome:
+        thinking.set()
+        try:
+            return await asyncio.Future()
+        finally:
+            ended.set()
+
+    async with cluster(temporal, database, tmp_path) as stack, served_grader(temporal, database, grader):
+        handle = await stack.start("unjudged", run_file(steps=1, grader="judge", data={"train": "train.jsonl"}))
+        await thinking.wait()
+        await handle.cancel()
+        with pytest.raises(WorkflowFailureError):
+            await handle.result()
+        await ended.wait()
+
+        async def closed() -> bool:
+            still_open = "select count(*) from attempts where ended_at is null"
+            return not await database.pool.fetchval(still_open)
+
+        await eventually(closed)
+    rows = await database.pool.fetch("select distinct status, failure_class from rollouts where run = 'unjudged'")
+    assert [tuple(row) for row in rows] == [("cancelled", "cancelled")]
+    assert await database.pool.fetchval("select count(*) from rewards") == 0
 
 
 async def test_a_runner_that_serves_agent_and_grader_plays_a_run(
