@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from relight.errors import ConfigError, EngineError, PostgresError
+from relight.errors import CheckpointError, ConfigError, EngineError, PostgresError
 from relight.gpu_worker.checkpoints import verify
 from relight.gpu_worker.engine import SERVED_MODEL, EngineProcess
 from relight.store.database import Database
@@ -69,7 +69,7 @@ class EngineKeeper:
             while self.fault is None:
                 try:
                     await self._serve_once()
-                except (EngineError, PostgresError, OSError) as error:
+                except (EngineError, CheckpointError, PostgresError, OSError) as error:
                     await self._failed(error)
                 except ConfigError as error:
                     self.fault = error
@@ -108,6 +108,8 @@ class EngineKeeper:
         """Start the engine on the newest version and follow that version until the engine dies."""
         newest = await self._newest()
         weights = Path(newest.export_path)
+        if newest.version > 0:
+            await asyncio.to_thread(verify, weights)  # it may have lain there for long, and through a crash
         engine = await EngineProcess.start(weights, self.socket_path, log=self.log_file, vllm_keys=self.vllm_keys)
         self.engine = engine
         try:
@@ -137,9 +139,7 @@ class EngineKeeper:
     async def _publish(self, engine: EngineProcess, version: Version) -> None:
         await self.db.execute("set_engine_state", self.engine_id, "loading")
         self.version = None
-        export = Path(version.export_path)
-        await asyncio.to_thread(verify, export)
-        await engine.client.publish(export)
+        await engine.client.publish(Path(version.export_path))
         await self._acknowledge(version)
 
     async def _acknowledge(self, version: Version) -> None:

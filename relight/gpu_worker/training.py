@@ -11,7 +11,6 @@ from pathlib import Path
 
 from relight.adapter.rows import Generation, TrainingRow, merge_breaks, rows_of
 from relight.errors import CheckpointError
-from relight.gpu_worker.checkpoints import verify
 from relight.gpu_worker.rows import TrainRow, rollout_weights
 from relight.gpu_worker.trainer_client import TrainerProcess
 from relight.store import ledger
@@ -172,11 +171,12 @@ class StepTrainer:
         """Write export and, if asked, checkpoint; each appears when it is complete."""
         export = folder / "export"
         checkpoint_dir = folder / "checkpoint" if checkpoint else None
-        await self.trainer.save(export, checkpoint_dir, meta={"run": self.run})
-        manifest = await asyncio.to_thread(verify, export)
+        saved = await self.trainer.save(export, checkpoint_dir, meta={"run": self.run})
+        if saved.export is None:
+            raise CheckpointError(f"the trainer wrote no export of version {version}")
         return Version(
             version=version,
-            weights_hash=manifest.weights_digest,
+            weights_hash=saved.export.weights_digest,
             export_path=str(export),
             checkpoint_path=str(checkpoint_dir) if checkpoint_dir else None,
         )

@@ -73,9 +73,10 @@ values ($1, $2, $3, $4, $5, $6, case when $6::text is null then null else now() 
 on conflict (run, version) do nothing
 
 -- name: old_versions
--- Versions whose successor every engine of the run has acknowledged.
+-- Versions whose successors are acknowledged; those before were seen to when they were the newest of these.
 select v.version, v.export_path, v.checkpoint_path from policy_versions v
 where v.run = $1 and v.version > 0 and v.version < $2
+order by v.version desc limit 100
 
 -- name: forget_checkpoint
 update policy_versions set checkpoint_path = null where run = $1 and version = $2
