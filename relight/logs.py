@@ -53,7 +53,8 @@ class LineFormatter(logging.Formatter):
 
 def _content(record: logging.LogRecord) -> str:
     message = record.getMessage()
-    extra = {key: value for key, value in vars(record).items() if key not in PLAIN_FIELDS}
+    # A name with a leading underscore is some library's private mark on the record, such as Ray's.
+    extra = {key: value for key, value in vars(record).items() if key not in PLAIN_FIELDS and key[0] != "_"}
     action = extra.pop("action", None)
     if action is None:
         return str(Line(message, **extra))

@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Generator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from relight.store.database import Database
 from tests.support.postgres import fresh_database_url, postgres_server
+
+# How long an example takes says more about the machine than about the code.
+settings.register_profile("relight", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("relight")
 
 
 @pytest.fixture(scope="session")

@@ -48,3 +48,7 @@ def test_a_traceback_follows_on_lines_of_its_own() -> None:
 def test_a_level_that_does_not_exist_is_refused_with_those_that_do() -> None:
     with pytest.raises(ConfigError, match="'loud' does not exist; use one of debug, info, warning, error"):
         logs.configure("loud")
+
+
+def test_private_marks_of_libraries_are_left_out() -> None:
+    assert formatted("hello", _ray_timestamp_ns=1, agent="x").endswith(" info hello agent=x")
