@@ -129,9 +129,10 @@ class Calls:
         now = monotonic()
         for call, record in items:  # sent again after an outage, they began longer ago
             record.duration_seconds = now - call.began
+        results = await self._store.commit_generations([record for _, record in items])
         if any(record.attempt_id in self._unmarked for _, record in items):
             self._marks.hurry()  # an attempt that ends after this call has its earlier ones marked
-        return await self._store.commit_generations([record for _, record in items])
+        return results
 
     async def _send_marks(self, marks: list[DeliveryMark]) -> None:
         self._unmarked.clear()
