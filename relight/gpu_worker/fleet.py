@@ -143,7 +143,8 @@ class EngineKeeper:
         await self._acknowledge(version)
 
     async def _acknowledge(self, version: Version) -> None:
-        await self.db.value("engine_loaded", self.engine_id, version.version, version.fence)
+        if await self.db.value("engine_loaded", self.engine_id, version.version, version.fence) is None:
+            raise EngineError(f"engine {self.engine_id} obeys a newer update than that of version {version.version}")
         self.version = version.version
         await self._tell()
 

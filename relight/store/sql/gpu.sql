@@ -25,7 +25,8 @@ update gpu_hosts set heartbeat = now() where host = $1
 -- name: upsert_engine
 insert into engines (engine_id, host, run, url, model, state, pid) values ($1, $2, $3, $4, $5, 'starting', $6)
 on conflict (engine_id) do update
-set host = $2, run = $3, url = $4, model = $5, state = 'starting', version = null, pid = $6, updated_at = now()
+set host = $2, run = $3, url = $4, model = $5, state = 'starting', version = null, pid = $6, updated_at = now(),
+    fence = case when engines.run = $3 then engines.fence else 0 end
 
 -- name: set_engine_state
 update engines set state = $2, updated_at = now() where engine_id = $1
