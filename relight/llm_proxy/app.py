@@ -141,7 +141,7 @@ async def open_gateway(store: AttemptStore, admin_token: str | None = None) -> A
             await calls.drain(DRAIN_SECONDS)
             for task in beside:
                 task.cancel()
-            await engines.close()
+            engines.close()
 
 
 async def beat(store: AttemptStore, attempts: Attempts) -> None:

@@ -203,8 +203,8 @@ class Calls:
         """Pass an engine's stream on, up to what must wait for the commit."""
         passage.restart()
         done = False
-        async with engine.post(call.prepared.route, call.content) as response:
-            async for data in split_events(response.content.iter_any()):
+        async with engine.post(call.prepared.route, call.content) as answer:
+            async for data in split_events(answer.pieces()):
                 done = data == b"[DONE]"
                 if not done and (events := passage.take(read_chunk(engine, data))):
                     await exchange.event(events)
@@ -362,8 +362,8 @@ class Calls:
 
 async def ask(engine: Engine, call: Call) -> dict[str, Any]:
     """Have an engine answer in one piece."""
-    async with engine.post(call.prepared.route, call.content) as response:
-        content = await response.read()
+    async with engine.post(call.prepared.route, call.content) as answer:
+        content = await answer.read()
     try:
         return orjson.loads(content)
     except orjson.JSONDecodeError as error:

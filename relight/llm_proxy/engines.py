@@ -11,9 +11,8 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from time import monotonic
 
-import aiohttp
-
 from relight.errors import OverloadedError, StoreError
+from relight.llm_proxy.http_client import Connection, HttpClient
 from relight.llm_proxy.refusal import PassedOn
 from relight.llm_proxy.requests import Route
 from relight.store.interface import AttemptStore
@@ -25,9 +24,6 @@ MIN_AGE_SECONDS = 0.1
 SHUNNED_SECONDS = 1.0
 """An engine that just failed is chosen last."""
 AGENTS_FAULT = frozenset({400, 413, 422})
-HEADERS = {"content-type": "application/json"}
-# vLLM's server closes idle connections after 5 s; ours go first, so that none breaks as it is used.
-KEEP_ALIVE_SECONDS = 3.0
 
 
 class EngineAway(Exception):
@@ -41,15 +37,7 @@ class Engine:
         self.info = info
         self.in_flight = 0
         self.failed_at = float("-inf")
-        unix = info.url.startswith("unix:")
-        self._base = "http://engine/v1/" if unix else f"{info.url.rstrip('/')}/v1/"
-        connector = (
-            aiohttp.UnixConnector(info.url.removeprefix("unix:"), limit=0, keepalive_timeout=KEEP_ALIVE_SECONDS)
-            if unix
-            else aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_SECONDS)
-        )
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=5.0)
-        self._session = aiohttp.ClientSession(connector=connector, timeout=timeout, auto_decompress=False)
+        self._client = HttpClient(info.url)
 
     def rank(self, now: float) -> tuple[bool, int]:
         """Lower is chosen first."""
@@ -65,7 +53,7 @@ class Engine:
             self.in_flight -= 1
 
     @asynccontextmanager
-    async def post(self, route: Route, content: bytes) -> AsyncGenerator[aiohttp.ClientResponse]:
+    async def post(self, route: Route, content: bytes) -> AsyncGenerator[Connection]:
         """Forward a call. Leaving before the answer is read aborts it in the engine.
 
         Raises:
@@ -73,11 +61,11 @@ class Engine:
             EngineAway: anything else that is not an answer.
         """
         try:
-            async with self._session.post(self._base + route, data=content, headers=HEADERS) as response:
-                if response.status != 200:
-                    raise self._refused(response.status, await response.read())
-                yield response
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            async with self._client.request("POST", f"/v1/{route}", content) as answer:
+                if answer.status != 200:
+                    raise self._refused(answer.status, await answer.read())
+                yield answer
+        except (OSError, TimeoutError) as error:
             self.failed_at = monotonic()
             raise EngineAway(f"engine {self.info.engine_id}: {type(error).__name__}: {error}") from error
 
@@ -87,9 +75,9 @@ class Engine:
         self.failed_at = monotonic()
         return EngineAway(f"engine {self.info.engine_id}: HTTP {status}: {content[:200].decode(errors='replace')}")
 
-    async def close(self) -> None:
+    def close(self) -> None:
         """Close its connections."""
-        await self._session.close()
+        self._client.close()
 
 
 @dataclass(slots=True)
@@ -138,9 +126,9 @@ class Engines:
                 listed = await self._store.engines(run)
             except (StoreError, OverloadedError) as error:
                 raise EngineAway(f"the store is away: {error}") from error
-            await self._update(known, listed)
+            self._update(known, listed)
 
-    async def _update(self, known: RunEngines, listed: list[EngineInfo]) -> None:
+    def _update(self, known: RunEngines, listed: list[EngineInfo]) -> None:
         before, known.engines = known.engines, {}
         for info in listed:
             same = before.get(info.engine_id)
@@ -150,20 +138,20 @@ class Engines:
             else:
                 known.engines[info.engine_id] = Engine(info)
         known.read_at = monotonic()
-        await self._retire(list(before.values()))
+        self._retire(list(before.values()))
 
-    async def _retire(self, gone: list[Engine]) -> None:
+    def _retire(self, gone: list[Engine]) -> None:
         """Close the connections of engines that are no longer listed, once their last call has ended."""
         waiting = self._retired + gone
         self._retired = [engine for engine in waiting if engine.in_flight]
         for engine in waiting:
             if not engine.in_flight:
-                await engine.close()
+                engine.close()
 
-    async def close(self) -> None:
+    def close(self) -> None:
         """Close all connections."""
         for engine in self._retired + [engine for run in self._runs.values() for engine in run.engines.values()]:
-            await engine.close()
+            engine.close()
 
 
 def fitting(known: RunEngines, context: CallContext) -> list[Engine]:

@@ -16,6 +16,7 @@ import uvloop
 
 from relight.errors import ConfigError, RelightError, StackError, UnauthorizedError
 from relight.llm_proxy.app import Gateway, open_gateway
+from relight.llm_proxy.store_link import StoreLink
 from relight.settings import Settings
 from relight.store.client import StoreClient
 
@@ -123,7 +124,7 @@ async def serve(
             on_ready(url)
 
     try:
-        async with StoreClient.from_settings(settings, patience_seconds=STORE_PATIENCE_SECONDS) as store:
+        async with StoreLink.from_settings(settings, patience_seconds=STORE_PATIENCE_SECONDS) as store:
             await check_token(store)
             async with open_gateway(store, settings.token_value) as app:
                 gc.freeze()  # what is loaded by now stays: no collection needs to look at it again
