@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import orjson
+from temporalio.client import Client
 
 from relight.connections import connect_database, connect_temporal
 from relight.store.database import Database
@@ -76,7 +77,17 @@ async def test_a_run_outlives_sigkill_of_each_process_and_repeats_nothing_that_i
         assert killed == list(VICTIMS.values())
         assert all(stack.process(victim).restarts == 1 for victim in killed)
         await check_rows(database)
+        await a_second_run_follows(client, file)
         await database.close()
+
+
+async def a_second_run_follows(client: Client, file: dict[str, object]) -> None:
+    """The stack goes over to the next run, from that one's given model."""
+    following = {**file, "steps": 1, "seed": 1}
+    handle = await client.start_workflow(
+        names.TRAINING_WORKFLOW, following, id=names.train_id("ashes"), task_queue=names.ORCHESTRATOR_QUEUE
+    )
+    assert (await asyncio.wait_for(handle.result(), 300))["step"] == 2
 
 
 async def check_rows(database: Database) -> None:
