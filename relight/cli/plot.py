@@ -38,6 +38,7 @@ def plot_rewards(title: str, rewards: Mapping[int, float], held_out: Mapping[int
         versions, values = zip(*sorted(held_out.items()), strict=True)
         axes.plot(versions, values, "o-", color="#d1495b", label="held-out reward of a version")
     axes.set(title=title, xlabel="step", ylabel="reward")
+    axes.locator_params(axis="x", integer=True)
     axes.grid(alpha=0.3)
     if rewards or held_out:
         axes.legend(loc="lower right")
