@@ -5,8 +5,9 @@
 Real parts, each a process: vLLM without a GPU on a unix socket, Postgres, the store service, the gateway, and the
 client that measures. Every call samples exactly 32 tokens, with token ids and logprobs on both sides; through the
 gateway each is also committed to Postgres before it is answered. An attempt makes eight calls. All processes share the
-machine's cores, so that what the gateway and the store use is taken from vLLM. Ratio and added latency are medians over
-pairs of neighbouring rounds, so that what else the machine does weighs on both sides.
+machine's cores, so that what the gateway and the store use is taken from vLLM. The two sides take turns, call by call
+with one in flight, round by round with 64, and are compared within a round, so that what else the machine does weighs
+on both.
 """
 
 from __future__ import annotations
@@ -16,19 +17,19 @@ import asyncio
 import json
 import os
 import secrets
-import statistics
 import sys
 import tempfile
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from time import perf_counter
+from statistics import median
 from typing import Any
 
 import aiohttp
 import orjson
 
+from benchmarks.gateway_client import TOKENS, Order, Side
 from relight.gpu_worker.engine import EngineProcess
 from relight.store.client import StoreClient
 from relight.store.database import Database
@@ -37,134 +38,23 @@ from tests.support.postgres import create_database, postgres_server
 from tests.support.seeds import seed_engine, seed_rollout, seed_run
 from tests.support.tiny_policy import make_tiny_policy
 
-TOKENS = 32
 CALLS_PER_ATTEMPT = 8
 BOOT_SECONDS = 300.0
-TICKS = os.sysconf("SC_CLK_TCK")
 POLICY = Path(__file__).parent.parent / "examples" / "calculator" / "policy"
 SERVER = (
     "import sys; from {module} import run; from relight.settings import load_settings; run(load_settings(), {where})"
 )
 
 
-@dataclass(frozen=True)
-class Target:
-    """Where a round's calls go: a base URL and a key for each attempt, or the engine's socket."""
-
-    socket: str | None
-    attempts: list[tuple[str, str]]
-
-
-@dataclass(frozen=True)
-class Round:
-    """One round of calls, as the client saw it."""
-
-    calls: int
-    seconds: float
-    median_ms: float
-    cpu_ms: dict[str, float]
-    """CPU time a call, by process."""
-
-    @property
-    def per_second(self) -> float:
-        return self.calls / self.seconds
-
-
-def request(number: int) -> dict[str, Any]:
-    """One call; the fields that the gateway adds are there already, so that both sides ask the same of vLLM."""
-    return {
-        "model": "policy",
-        "messages": [{"role": "user", "content": f"{number % 10}*{number // 10 % 10}?"}],
-        "max_tokens": TOKENS,
-        "ignore_eos": True,
-        "temperature": 1.0,
-        "top_p": 1.0,
-        "top_k": -1,
-        "min_p": 0.0,
-        "repetition_penalty": 1.0,
-        "seed": number,
-        "logprobs": True,
-        "return_token_ids": True,
-    }
-
-
-# --- the client, a process of its own
-
-
-async def client(order: dict[str, Any]) -> dict[str, Any]:
-    """Make the calls of one round, `in_flight` at a time."""
-    connector = aiohttp.UnixConnector(order["socket"], limit=0) if order["socket"] else aiohttp.TCPConnector(limit=0)
-    waits: list[float] = []
-    async with aiohttp.ClientSession(connector=connector) as session:
-        work = iter(enumerate(order["attempts"]))
-
-        async def slot() -> None:
-            for number, (base, key) in work:
-                for call in range(CALLS_PER_ATTEMPT):
-                    waits.append(await one(session, base, key, number * CALLS_PER_ATTEMPT + call))
-
-        began = perf_counter()
-        async with asyncio.TaskGroup() as group:
-            for _ in range(order["in_flight"]):
-                group.create_task(slot())
-    return {"calls": len(waits), "seconds": perf_counter() - began, "median_ms": statistics.median(waits) * 1e3}
-
-
-async def one(session: aiohttp.ClientSession, base: str, key: str, number: int) -> float:
-    """One call; returns its seconds."""
-    content = orjson.dumps(request(number))
-    headers = {"content-type": "application/json", "authorization": f"Bearer {key}"}
-    began = perf_counter()
-    async with session.post(f"{base}/chat/completions", data=content, headers=headers) as response:
-        answer = orjson.loads(await response.read())
-    took = perf_counter() - began
-    if response.status != 200 or len(answer["choices"][0]["token_ids"]) != TOKENS:
-        raise RuntimeError(f"{base}: HTTP {response.status}: {str(answer)[:300]}")
-    return took
-
-
-async def measure(target: Target, in_flight: int, watched: dict[str, list[int]]) -> Round:
-    """Have the client process do one round, and read what it cost whom."""
-    before = {name: cpu_seconds(pids) for name, pids in watched.items()}
-    child = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "benchmarks.gateway",
-        "--client",
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-    )
-    out, _ = await child.communicate(orjson.dumps({**asdict(target), "in_flight": in_flight}))
+async def have_called(order: Order) -> list[tuple[Side, Side]]:
+    """Have the client process make its calls; the first round was a warm-up."""
+    command = (sys.executable, "-m", "benchmarks.gateway_client")
+    pipe = asyncio.subprocess.PIPE
+    child = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe)
+    out, _ = await child.communicate(orjson.dumps(asdict(order)))
     if child.returncode:
         raise SystemExit("the client failed")
-    seen = orjson.loads(out)
-    cpu = {name: (cpu_seconds(pids) - before[name]) / seen["calls"] * 1e3 for name, pids in watched.items()}
-    return Round(**seen, cpu_ms=cpu)
-
-
-# --- what is measured
-
-
-def cpu_seconds(pids: list[int]) -> float:
-    """CPU time of processes and their living descendants."""
-    children: dict[int, list[int]] = {}
-    times: dict[int, float] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            children.setdefault(int(fields[1]), []).append(int(entry.name))
-            times[int(entry.name)] = (int(fields[11]) + int(fields[12])) / TICKS
-    seen: set[int] = set()
-    left = list(pids)
-    while left:
-        pid = left.pop()
-        if pid not in seen:
-            seen.add(pid)
-            left += children.get(pid, [])
-    return sum(times.get(pid, 0.0) for pid in seen)
+    return [(Side(**direct), Side(**through)) for direct, through in orjson.loads(out)[1:]]
 
 
 @asynccontextmanager
@@ -209,8 +99,6 @@ def free_port() -> Iterator[int]:
 async def prepare(database_url: str, engine_url: str, rollouts: int) -> None:
     """A run whose engine is ready, and rollouts whose agents choose their sampling (so that 32 tokens are 32)."""
     database = await Database.connect(database_url, max_size=2)
-    await database.pool.execute("alter system reset all")  # tests run Postgres without fsync; here it is to cost
-    await database.pool.execute("select pg_reload_conf()")
     await seed_run(database)
     plan = {"sampling": {"temperature": 1.0, "max_tokens": None, "top_k": -1, "agent_chooses": True}}
     await database.pool.execute("update steps set plan = $1", plan)
@@ -230,21 +118,17 @@ class Bench:
     watched: dict[str, list[int]]
     opened: int = 0
 
-    async def direct(self, attempts: int) -> Target:
-        """Straight to vLLM."""
-        return Target(str(self.engine.socket_path), [("http://engine/v1", "none")] * attempts)
-
-    async def through(self, attempts: int) -> Target:
-        """Through the gateway, with fresh attempts."""
+    async def attempts(self, count: int) -> list[tuple[str, str]]:
+        """Fresh attempts: base URL and key."""
         opened: list[tuple[str, str]] = []
-        for number in range(self.opened, self.opened + attempts):
+        for number in range(self.opened, self.opened + count):
             asked = OpenRequest(rollout_id=f"bench-{number}", try_number=1, execution=f"x{number}", worker_id="bench")
             answer = (await self.store.open_attempt(asked)).attempt
             if answer is None:
                 raise SystemExit("the store opened no attempt")
             opened.append((answer.base_url, answer.token))
-        self.opened += attempts
-        return Target(None, opened)
+        self.opened += count
+        return opened
 
 
 @asynccontextmanager
@@ -277,34 +161,32 @@ async def parts(model: Path, rollouts: int, folder: Path) -> AsyncGenerator[Benc
         yield Bench(engine, store, watched)
 
 
-def summary(direct: list[Round], through: list[Round]) -> dict[str, Any]:
-    """Medians over the rounds; ratio and added latency from pairs of neighbouring rounds."""
-    pairs = list(zip(direct, through, strict=True))
+def summary(rounds: list[tuple[Side, Side]]) -> dict[str, Any]:
+    """Medians over the rounds; ratio and added latency from the two sides of each."""
+    direct, through = zip(*rounds, strict=True)
     return {
-        "direct_per_second": statistics.median(one.per_second for one in direct),
-        "gateway_per_second": statistics.median(one.per_second for one in through),
-        "throughput_ratio": statistics.median(b.per_second / a.per_second for a, b in pairs),
-        "direct_median_ms": statistics.median(one.median_ms for one in direct),
-        "gateway_median_ms": statistics.median(one.median_ms for one in through),
-        "added_median_ms": statistics.median(b.median_ms - a.median_ms for a, b in pairs),
-        "cpu_ms_per_call": {name: statistics.median(one.cpu_ms[name] for one in through) for name in through[0].cpu_ms},
-        "direct_vllm_cpu_ms_per_call": statistics.median(one.cpu_ms["vllm"] for one in direct),
+        "direct_per_second": median(side.calls / side.seconds for side in direct),
+        "gateway_per_second": median(side.calls / side.seconds for side in through),
+        "throughput_ratio": median(a.seconds / b.seconds for a, b in rounds),
+        "direct_median_ms": median(side.median_ms for side in direct),
+        "gateway_median_ms": median(side.median_ms for side in through),
+        "added_median_ms": median(b.median_ms - a.median_ms for a, b in rounds),
+        "cpu_ms_per_call": {name: median(side.cpu_ms[name] for side in through) for name in through[0].cpu_ms},
+        "direct_vllm_cpu_ms_per_call": median(side.cpu_ms["vllm"] for side in direct),
     }
 
 
 async def bench(model: Path, rounds: int, plans: dict[int, int]) -> dict[int, dict[str, Any]]:
-    """All rounds, direct and through the gateway in turns; the first pair of each is a warm-up."""
+    """All rounds, and one of each kind to warm up."""
     rollouts = sum(attempts * (rounds + 1) for attempts in plans.values())
     results: dict[int, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory(prefix="relight-bench-") as folder:
         async with parts(model, rollouts, Path(folder)) as running:
             for in_flight, attempts in plans.items():
-                direct: list[Round] = []
-                through: list[Round] = []
-                for _ in range(rounds + 1):
-                    direct.append(await measure(await running.direct(attempts), in_flight, running.watched))
-                    through.append(await measure(await running.through(attempts), in_flight, running.watched))
-                results[in_flight] = summary(direct[1:], through[1:])
+                opened = [await running.attempts(attempts) for _ in range(rounds + 1)]
+                socket = str(running.engine.socket_path)
+                order = Order(socket, opened, CALLS_PER_ATTEMPT, in_flight, running.watched)
+                results[in_flight] = summary(await have_called(order))
     return results
 
 
@@ -329,11 +211,7 @@ def main() -> None:
     parser.add_argument("--model", type=Path, help="model directory; a tiny random one is made where it is not given")
     parser.add_argument("--rounds", type=int, default=5, help="pairs of rounds")
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--client", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.client:
-        print(json.dumps(asyncio.run(client(orjson.loads(sys.stdin.buffer.read())))))
-        return
     with tempfile.TemporaryDirectory(prefix="relight-policy-") as made:
         model = options.model or (POLICY if (POLICY / "config.json").exists() else make_tiny_policy(Path(made)))
         results = asyncio.run(bench(model, options.rounds, {1: 8, 64: 64}))
