@@ -16,8 +16,8 @@ async def noop(task: dict[str, Any]) -> float:
 
 async def one_call(task: dict[str, Any], llm: LLM) -> float:
     """One model call of 4 tokens."""
-    client = AsyncOpenAI(base_url=llm.endpoint, api_key=llm.api_key)
     messages: list[Any] = [{"role": "user", "content": str(task["number"])}]
-    answer = await client.chat.completions.create(model=llm.model, messages=messages, max_tokens=4)
+    async with AsyncOpenAI(base_url=llm.endpoint, api_key=llm.api_key) as client:
+        answer = await client.chat.completions.create(model=llm.model, messages=messages, max_tokens=4)
     text = answer.choices[0].message.content or ""
     return sum(character.isdigit() for character in text) / 4

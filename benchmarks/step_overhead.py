@@ -30,14 +30,18 @@ from tests.support.tiny_policy import make_tiny_policy
 AGENT = f"{Path(__file__).with_name('agents.py')}:one_call"
 GROUP = 4
 SIZES = (16, 64, 256)
-STEPS_EACH = 4
+STEPS_EACH = 3
 RUN = "overhead"
 TIMES = """
 select s.step, count(r.*) as rollouts,
        extract(epoch from s.recorded_at - lag(s.recorded_at) over (order by s.step))::float8 as whole,
        extract(epoch from max(a.ended_at) - min(a.started_at))::float8 as rollout_seconds,
        (s.seconds ->> 'update')::float8 as update_seconds, (s.seconds ->> 'save')::float8 as file_seconds,
-       s.seconds
+       extract(epoch from s.planned_at - lag(s.recorded_at) over (order by s.step))::float8 as to_plan,
+       extract(epoch from min(a.started_at) - s.planned_at)::float8 as to_first_attempt,
+       extract(epoch from s.sampled_at - max(a.ended_at))::float8 as to_close,
+       extract(epoch from s.ledgered_at - s.sampled_at)::float8 as to_ledger,
+       extract(epoch from s.recorded_at - s.ledgered_at)::float8 as to_record
 from steps s
 join rollouts r on r.run = s.run and r.step = s.step and r.kind = 'train'
 join attempts a using (rollout_id)
@@ -105,6 +109,11 @@ def fit(points: dict[int, float]) -> tuple[float, float]:
     return line.intercept, line.slope
 
 
+def shown(row: dict[str, Any]) -> dict[str, Any]:
+    """A step's times, to the millisecond."""
+    return {name: round(value, 3) if isinstance(value, float) else value for name, value in row.items()}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true")
@@ -122,7 +131,7 @@ def main() -> None:
         print(f"  {size:4} rollouts a step   {milliseconds:7.0f} ms (median of {len(found[size])} steps)")
     print(f"  fixed part {fixed:.0f} ms (wanted: under 400), and {each:.2f} ms a rollout (wanted: under 1)")
     for row in rows:
-        print(f"  step {row['step']}: {row['rollouts']} rollouts, {row['seconds']}", file=sys.stderr)
+        print("  " + " ".join(f"{name}={value}" for name, value in shown(row).items()), file=sys.stderr)
 
 
 if __name__ == "__main__":
