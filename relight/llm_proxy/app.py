@@ -20,6 +20,7 @@ from relight.llm_proxy.attempts import Attempts
 from relight.llm_proxy.calls import Calls
 from relight.llm_proxy.engines import Engines
 from relight.llm_proxy.exchange import Exchange, Left, Receive, Scope, Send
+from relight.llm_proxy.recorder import Recorder
 from relight.llm_proxy.refusal import Refusal, internal, no_such_model, no_such_route
 from relight.llm_proxy.requests import Route
 from relight.store.envelopes import WorkerReport
@@ -132,13 +133,13 @@ async def open_gateway(store: AttemptStore, admin_token: str | None = None) -> A
     """The app, with what runs beside it. At the end, what is still to be recorded is recorded."""
     attempts, engines = Attempts(store), Engines(store)
     async with asyncio.TaskGroup() as tasks:
-        calls = Calls(store, attempts, engines, tasks)
-        beside = [tasks.create_task(batcher.run()) for batcher in calls.batchers]
+        recorder = Recorder(store, attempts, tasks)
+        beside = [tasks.create_task(batcher.run()) for batcher in recorder.batchers]
         beside.append(tasks.create_task(beat(store, attempts)))
         try:
-            yield Gateway(attempts, calls, admin_token)
+            yield Gateway(attempts, Calls(engines, recorder), admin_token)
         finally:
-            await calls.drain(DRAIN_SECONDS)
+            await recorder.drain(DRAIN_SECONDS)
             for task in beside:
                 task.cancel()
             engines.close()

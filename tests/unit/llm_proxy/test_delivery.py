@@ -137,6 +137,31 @@ async def test_an_agent_that_gives_up_waiting_for_an_engine_was_failed_by_the_pl
         assert (await client.status())["platform_failure"]
 
 
+async def test_an_answer_that_the_store_kept_waiting_too_long_is_given_to_the_retry(tmp_path: Path):
+    async with parts(tmp_path) as (client, store, engine):
+        store.context["engine_wait_seconds"] = 0.2
+        store.commit_gate.clear()
+        late, _ = await client.call()
+        assert (await client.status())["platform_failure"]
+        store.commit_gate.set()
+        await store.until(lambda: store.delivered() == {1: "no"})
+        retried, answer = await client.call(retry=1)
+        assert not (await client.status())["platform_failure"]
+    assert (late, retried) == (503, 200)
+    assert len(engine.requests) == 1
+    assert content_of(answer) == said(store.calls()[1].seed)
+
+
+async def test_a_call_whose_agent_left_is_recorded_to_the_end_when_the_gateway_ends(tmp_path: Path):
+    async with parts(tmp_path) as (client, store, _):
+        store.commit_gate.clear()
+        call = asyncio.create_task(client.call())
+        await store.until(lambda: store.committing > 0)
+        await leave(call)
+        asyncio.get_running_loop().call_later(0.3, store.commit_gate.set)  # by then the gateway is ending
+    assert store.delivered() == {1: "no"}
+
+
 async def test_what_is_not_yet_recorded_when_the_gateway_ends_is_recorded_first(tmp_path: Path):
     async with parts(tmp_path) as (client, store, _):
         await client.call()

@@ -1,0 +1,216 @@
+"""What comes of model calls, on its way to the store: generations, failures, and whether answers arrived.
+
+An answer is committed before its agent is told, and a failure of the platform is on record before its agent is told.
+Both go on where the agent has left meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from functools import partial
+from time import monotonic
+from typing import Any
+
+from relight.errors import RelightError
+from relight.llm_proxy.attempts import Attempt, Attempts, Leftover
+from relight.llm_proxy.batches import Batcher
+from relight.llm_proxy.call import Call
+from relight.llm_proxy.capture import Capture
+from relight.llm_proxy.exchange import Exchange
+from relight.llm_proxy.refusal import Refusal, superseded, unavailable
+from relight.store.interface import AttemptStore
+from relight.types.wire import CallFailure, CommitResult, DeliveryMark, GenerationRecord
+
+log = logging.getLogger(__name__)
+
+MARK_SECONDS = 0.25
+"""Marks gather this long before they are sent, unless their attempt makes another call."""
+COMPANY_SECONDS = 0.0005
+"""How long a commit waits for each other call that is under way, and may join it."""
+COMMIT_SECONDS = 0.02
+"""But no longer than this."""
+FAILURE_SECONDS = 5.0
+"""How long the agent waits for its failure to be on record."""
+
+Entry = tuple[Call, GenerationRecord]
+
+
+class Recorder:
+    """Commits calls, hands their answers over, and records what became of them."""
+
+    def __init__(self, store: AttemptStore, attempts: Attempts, tasks: asyncio.TaskGroup) -> None:
+        self.under_way = 0
+        """Calls that are being served."""
+        self._store = store
+        self._attempts = attempts
+        self._tasks = tasks
+        self._committing: set[asyncio.Task[Refusal | None]] = set()
+        self._unmarked: set[str] = set()
+        """Attempts that have a mark on its way."""
+        self._commits = Batcher[Entry, CommitResult]("commit", self._send_records, self._company)
+        self._marks = Batcher[DeliveryMark, None]("mark", self._send_marks, lambda _: MARK_SECONDS, limit=1000)
+        self._failures = Batcher[CallFailure, None]("failure", store.record_call_failures)
+
+    @property
+    def batchers(self) -> tuple[Batcher[Any, Any], ...]:
+        """What must run beside the calls."""
+        return self._commits, self._marks, self._failures
+
+    async def drain(self, seconds: float) -> None:
+        """Record what is still to be recorded, and give the rest up: no agent was told of it."""
+        try:
+            async with asyncio.timeout(seconds):
+                while self._committing:
+                    await asyncio.wait(self._committing)
+                for batcher in self.batchers:
+                    await batcher.drain()
+        except TimeoutError:
+            log.warning("ended before the store had taken everything")
+        for batcher in self.batchers:
+            batcher.close()
+
+    def _company(self, gathered: int) -> float:
+        return min(COMMIT_SECONDS, COMPANY_SECONDS * max(0, self.under_way - gathered))
+
+    async def _send_records(self, items: list[Entry]) -> list[CommitResult]:
+        now = monotonic()
+        for call, record in items:  # sent again after an outage, they began longer ago
+            record.duration_seconds = now - call.began
+        results = await self._store.commit_generations([record for _, record in items])
+        if any(record.attempt_id in self._unmarked for _, record in items):
+            self._marks.hurry()  # an attempt that ends after this call has its earlier ones marked
+        return results
+
+    async def _send_marks(self, marks: list[DeliveryMark]) -> None:
+        self._unmarked.clear()
+        newest = {(mark.attempt_id, mark.call_number): mark for mark in marks}
+        await self._store.mark_delivered(list(newest.values()))
+
+    def close_early(self, call: Call, capture: Capture) -> None:
+        """The agent closed a stream: what it was sent counts, as delivered."""
+        call.attempt.failed.discard(call.prepared.request_hash)
+        self._start(call, call.record(capture, complete=False))
+
+    async def conclude(self, exchange: Exchange, call: Call, capture: Capture, pieces: list[bytes]) -> None:
+        """Commit an answer, then give it to the agent. From here on it exists, whatever becomes of the exchange."""
+        leftover = Leftover(call.number, call.prepared.request_hash, capture.shown, certain=True)
+        leftover.committing = self._start(call, call.record(capture), leftover)
+        await self.hand_over(exchange, call.attempt, leftover, pieces)
+
+    def _start(
+        self, call: Call, record: GenerationRecord, leftover: Leftover | None = None
+    ) -> asyncio.Task[Refusal | None]:
+        task = self._tasks.create_task(self._commit(call, record, leftover))
+        self._committing.add(task)
+        task.add_done_callback(self._committing.discard)
+        return task
+
+    async def _commit(self, call: Call, record: GenerationRecord, leftover: Leftover | None) -> Refusal | None:
+        """Commit under the call's number or the next free one. Never raises: nobody may be waiting any more."""
+        while True:
+            try:
+                result = await self._commits.submit((call, record))
+            except RelightError as error:
+                self.note_failure(call, f"the store refused the call: {error}")
+                return unavailable("the store refused to record this call")
+            if result is None or result.state == "committed":
+                return None
+            if result.state == "conflict":
+                self._attempts.drop(call.attempt)
+                return superseded(result.reason)
+            record.call_number = call.attempt.renumber(result.next_call_number)
+            if leftover is not None:
+                leftover.call_number = record.call_number
+
+    async def hand_over(self, exchange: Exchange, attempt: Attempt, leftover: Leftover, pieces: list[bytes]) -> None:
+        """Wait for the commit, send the answer, and mark whether it arrived."""
+        seen = exchange.started
+        arrived = False
+        try:
+            await self._committed(attempt, leftover)
+            arrived = await send(exchange, pieces)
+        finally:
+            # A stream whose agent left before its very end was read all the same.
+            self._settle(attempt, leftover, arrived or seen)
+
+    async def _committed(self, attempt: Attempt, leftover: Leftover) -> None:
+        if leftover.committing is None:
+            return
+        with attempt.clock.call() as wait:
+            wait.begin(monotonic())
+            try:
+                async with asyncio.timeout(attempt.context.engine_wait_seconds):
+                    refusal = await asyncio.shield(leftover.committing)
+            except TimeoutError:
+                attempt.failed.add(leftover.request_hash)
+                raise unavailable("the store is away") from None
+        if refusal is not None:
+            raise refusal
+
+    def _settle(self, attempt: Attempt, leftover: Leftover, arrived: bool) -> None:
+        """Mark an answer once it is committed; one that did not arrive is kept for the next identical call."""
+        leftover.certain = True
+        if arrived:
+            attempt.failed.discard(leftover.request_hash)
+        else:
+            attempt.leave(leftover)
+        attempt.touch()
+        if leftover.committing is None:
+            self._mark(attempt, leftover, arrived)
+        elif leftover.committing.done():
+            self._mark_committed(attempt, leftover, arrived, leftover.committing)
+        else:
+            leftover.committing.add_done_callback(partial(self._mark_committed, attempt, leftover, arrived))
+
+    def _mark_committed(
+        self, attempt: Attempt, leftover: Leftover, arrived: bool, committing: asyncio.Future[Refusal | None]
+    ) -> None:
+        if committing.cancelled() or committing.result() is not None:
+            attempt.forget(leftover)
+        else:
+            self._mark(attempt, leftover, arrived)
+
+    def _mark(self, attempt: Attempt, leftover: Leftover, arrived: bool) -> None:
+        mark = DeliveryMark(
+            rollout_id=attempt.context.rollout_id,
+            attempt_id=attempt.context.attempt_id,
+            call_number=leftover.call_number,
+            delivered="yes" if arrived else "no",
+        )
+        self._unmarked.add(mark.attempt_id)
+        self._marks.submit(mark, urgent=not arrived)
+
+    async def failed(self, call: Call, message: str) -> Refusal:
+        """Put a failure of the platform on record, before the agent hears of it."""
+        recorded = self.note_failure(call, message)
+        try:
+            async with asyncio.timeout(FAILURE_SECONDS):
+                await asyncio.shield(recorded)
+        except (TimeoutError, RelightError):
+            log.warning("failure not yet recorded rollout=%s attempt=%s", *call.attempt.key)
+        return unavailable(message)
+
+    def note_failure(self, call: Call, message: str) -> asyncio.Future[None]:
+        """Put a failure of the platform on record, in its own time."""
+        call.attempt.failed.add(call.prepared.request_hash)
+        failure = CallFailure(
+            rollout_id=call.attempt.context.rollout_id,
+            attempt_id=call.attempt.context.attempt_id,
+            token_hash=call.attempt.token_hash,
+            call_number=call.number,
+            request_hash=call.prepared.request_hash,
+            message=message,
+        )
+        return self._failures.submit(failure)
+
+
+async def send(exchange: Exchange, pieces: list[bytes]) -> bool:
+    """Send an answer, or the end of a stream. True where the agent was still there."""
+    if len(pieces) == 1 and not exchange.started:
+        return await exchange.answer(pieces[0])
+    await asyncio.sleep(0)  # lets a disconnect that has arrived be seen
+    if exchange.gone:
+        return False
+    await exchange.event(b"".join(pieces))
+    return await exchange.end()
