@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import AsyncGenerator, Generator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -16,10 +18,15 @@ settings.load_profile("relight")
 
 
 @pytest.fixture(scope="session")
-def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
-    """A real Postgres for the session; started by the first test that asks for it."""
-    with postgres_server(tmp_path_factory.mktemp("postgres")) as url:
-        yield url
+def postgres_url() -> Generator[str]:
+    """A real Postgres for the session; started by the first test that asks for it.
+
+    Not in pytest's folder: as root, Postgres runs as another user, and any pytest that starts closes that folder to it.
+    """
+    with tempfile.TemporaryDirectory(prefix="relight-postgres-", ignore_cleanup_errors=True) as folder:
+        Path(folder).chmod(0o755)
+        with postgres_server(Path(folder)) as url:
+            yield url
 
 
 @pytest.fixture
