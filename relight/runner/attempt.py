@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from relight.errors import ConflictError, RelightError
 from relight.runner.calls import AgentCall, AgentOutcome
-from relight.runner.deadlines import Deadlines
+from relight.runner.deadlines import Deadlines, GrowingTotal
 from relight.runner.gateway_probe import GatewayProbe
 from relight.runner.isolated import AgentRunner
 from relight.store.interface import AttemptStore
@@ -63,6 +63,8 @@ class AttemptWatch:
         self.opened = opened
         self.worker_id = worker_id
         self.spans = SpanBuffer(store, opened)
+        self.waited = GrowingTotal()
+        """The gateway's count of platform time, which a restart of it sets to 0."""
 
     async def run(self, call: AgentCall) -> AttemptOutcome | None:
         """Run the agent to its end and record how it ended; None where a grader is to say that.
@@ -102,7 +104,7 @@ class AttemptWatch:
         if status is None:
             # Nobody can tell how long the platform kept the agent waiting: look again rather than blame the agent.
             return deadlines.excluding(deadlines.excluded_seconds + 1.0)
-        deadlines = deadlines.excluding(status.waited_seconds).progressed(self.spans.last_at)
+        deadlines = deadlines.excluding(self.waited.read(status.waited_seconds)).progressed(self.spans.last_at)
         if status.last_activity_seconds_ago is not None:
             deadlines = deadlines.progressed(time.monotonic() - status.last_activity_seconds_ago)
         return deadlines

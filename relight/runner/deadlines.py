@@ -75,3 +75,18 @@ class Deadlines:
         if due is FailureClass.TIMEOUT:
             return f"ran longer than timeout_seconds={self.timeout_seconds:g}{excluded}"
         return f"no span and no generation for unresponsive_seconds={self.unresponsive_seconds:g}{excluded}"
+
+
+class GrowingTotal:
+    """A total out of readings of a counter that starts again at 0 when its process does."""
+
+    def __init__(self) -> None:
+        self._before = 0.0
+        self._last = 0.0
+
+    def read(self, value: float) -> float:
+        """Take a reading; returns the total so far."""
+        if value < self._last:
+            self._before += self._last
+        self._last = value
+        return self._before + value

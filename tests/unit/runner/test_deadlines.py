@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relight.runner.deadlines import Deadlines
+from relight.runner.deadlines import Deadlines, GrowingTotal
 from relight.types.rollout import FailureClass, RolloutConfig
 
 seconds = st.floats(0.01, 1000).map(lambda value: round(value, 2))
@@ -81,3 +81,15 @@ def test_looking_again_at_next_at_is_soon_enough(timeout: float, unresponsive: f
     assert deadlines.next_at is not None
     assert deadlines.due(deadlines.next_at) is not None
     assert deadlines.due(deadlines.next_at - 0.001) is None
+
+
+@given(lives=st.lists(st.lists(st.floats(0, 100), max_size=5), max_size=5))
+def test_a_counter_that_starts_again_loses_nothing_of_what_was_read(lives: list[list[float]]) -> None:
+    total, expected = GrowingTotal(), 0.0
+    seen = 0.0
+    for life in lives:
+        readings = sorted(life)
+        for reading in [0.0, *readings]:
+            seen = total.read(reading)
+        expected += readings[-1] if readings else 0.0
+    assert abs(seen - expected) < 1e-6
