@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
-
 from temporalio import activity
 
 from relight.gpu_worker.host import GpuHost
+from relight.heartbeats import heartbeating
 from relight.types import names
 from relight.types.payloads import (
     EngineInput,
@@ -20,24 +17,6 @@ from relight.types.payloads import (
 )
 
 HEARTBEAT_SECONDS = 5.0
-
-
-@asynccontextmanager
-async def heartbeating() -> AsyncGenerator[None]:
-    """Tell Temporal that the work goes on, and learn from it that it was cancelled."""
-
-    async def beat() -> None:
-        while True:
-            activity.heartbeat()
-            await asyncio.sleep(HEARTBEAT_SECONDS)
-
-    beating = asyncio.create_task(beat())
-    try:
-        yield
-    finally:
-        beating.cancel()
-        with suppress(asyncio.CancelledError):
-            await beating
 
 
 class ClaimActivities:
@@ -61,18 +40,18 @@ class HostActivities:
     @activity.defn(name=names.PREPARE_ENGINES)
     async def prepare_engines(self, engines: EngineInput) -> EngineState:
         """Start engine and trainer."""
-        async with heartbeating():
+        async with heartbeating(HEARTBEAT_SECONDS):
             return await self.host.prepare(engines)
 
     @activity.defn(name=names.UPDATE_POLICY)
     async def update_policy(self, place: StepInput) -> UpdateResult:
         """Make a policy version."""
-        async with heartbeating():
+        async with heartbeating(HEARTBEAT_SECONDS):
             return await self.host.update(place)
 
     @activity.defn(name=names.RELEASE_GPU)
     async def release_gpu(self, request: RunRequest) -> RunRequest:
         """Stop engine and trainer of a run."""
-        async with heartbeating():
+        async with heartbeating(HEARTBEAT_SECONDS):
             await self.host.release(request.run)
         return request

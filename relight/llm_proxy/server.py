@@ -7,14 +7,14 @@ import gc
 import logging
 import os
 import socket
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from urllib.parse import urlsplit
 
 import uvicorn
 import uvloop
 
 from relight.errors import ConfigError, RelightError, StackError, UnauthorizedError
+from relight.listening import Server, listen
 from relight.llm_proxy.app import Gateway, open_gateway
 from relight.llm_proxy.store_link import StoreLink
 from relight.settings import Settings
@@ -28,27 +28,6 @@ STORE_PATIENCE_SECONDS = 5.0
 """How long the client itself repeats a request; after that the call that needs it decides how long to wait on."""
 IDLE_SECONDS = 75
 """How long an agent's connection stays open between calls."""
-
-
-class Server(uvicorn.Server):
-    """Ends on SIGTERM and SIGINT without raising them again, so that what is captured is still recorded."""
-
-    def __init__(self, config: uvicorn.Config, on_started: Callable[[], None] | None = None) -> None:
-        super().__init__(config)
-        self._on_started = on_started
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, and tell."""
-        await super().startup(sockets)
-        if self.started and self._on_started:
-            self._on_started()
-
-    @contextmanager
-    def capture_signals(self) -> Generator[None]:
-        """Obey a signal while serving."""
-        with super().capture_signals():
-            yield
-            self._captured_signals.clear()
 
 
 def address(settings: Settings) -> tuple[str, int]:
@@ -69,19 +48,7 @@ def bind(host: str, port: int) -> socket.socket:
     Raises:
         StackError: the address can't be had.
     """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        sock.bind((host, port))
-        sock.listen(2048)
-    except OSError as error:
-        sock.close()
-        raise StackError(
-            f"the gateway can't listen on {host}:{port}: {error.strerror}; stop what does, or give another gateway_url"
-        ) from error
-    sock.setblocking(False)
-    return sock
+    return listen(host, port, "the gateway", "gateway_url", StackError)
 
 
 def configure(app: Gateway) -> uvicorn.Config:

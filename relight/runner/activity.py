@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
+from relight.heartbeats import heartbeating
 from relight.runner.attempt import AttemptWatch, end_quietly
 from relight.runner.calls import AgentCall
 from relight.runner.gateway_probe import GatewayProbe
@@ -51,7 +50,7 @@ class RunnerActivities:
     @activity.defn(name=names.RUN_ATTEMPT)
     async def run_attempt(self, attempt: AttemptInput) -> RolloutResult:
         """Open, run and finish one attempt, or say why there is nothing to run."""
-        async with beating():
+        async with heartbeating(HEARTBEAT_SECONDS):
             answer = await self.store.open_attempt(
                 OpenRequest(
                     rollout_id=attempt.rollout_id,
@@ -102,24 +101,6 @@ class RunnerActivities:
         await end_quietly(watch, reason, "cancelled" if asked else "the runner stopped or lost touch with Temporal")
         # The outcome is recorded by then, so that nothing of it is tried twice or stays open.
         await asyncio.gather(running, return_exceptions=True)
-
-
-@asynccontextmanager
-async def beating() -> AsyncGenerator[None]:
-    """Heartbeats of the activity at hand."""
-    task = asyncio.create_task(_heartbeat())
-    try:
-        yield
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
-
-
-async def _heartbeat() -> None:
-    while True:
-        activity.heartbeat()
-        await asyncio.sleep(HEARTBEAT_SECONDS)
 
 
 def _to_be_graded(opened: OpenedAttempt, try_number: int) -> RolloutResult:

@@ -13,7 +13,8 @@ from typing import Any
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from relight.runner.activity import beating, result_of
+from relight.heartbeats import heartbeating
+from relight.runner.activity import HEARTBEAT_SECONDS, result_of
 from relight.runner.attempt import MESSAGE_LENGTH
 from relight.runner.calls import AgentCall, AgentOutcome
 from relight.runner.isolated import AgentRunner
@@ -40,7 +41,7 @@ class GradingActivities:
     @activity.defn(name=names.GRADE_ATTEMPT)
     async def grade_attempt(self, grade: GradeInput) -> RolloutResult:
         """Judge one attempt and finish it."""
-        async with beating():
+        async with heartbeating(HEARTBEAT_SECONDS):
             if activity.info().attempt > MOST_TRIES:
                 lost = _failed(grade, f"its runner was lost {MOST_TRIES} times")
                 return result_of(await self.store.finish_attempt(lost))

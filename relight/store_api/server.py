@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import socket
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 
 import uvicorn
 import uvloop
 
 from relight.connections import connect_database
 from relight.errors import RelightError, StoreError
+from relight.listening import Server, listen
 from relight.settings import Settings
 from relight.store.database import Database
 from relight.store.envelopes import WorkerReport
@@ -30,46 +30,13 @@ MAX_REQUESTS = 2000
 """Most connections and requests at once; more get 503."""
 
 
-class Server(uvicorn.Server):
-    """uvicorn, except that a signal which it has obeyed is not raised again: draining is a clean end."""
-
-    def __init__(self, config: uvicorn.Config, on_started: Callable[[], None]) -> None:
-        super().__init__(config)
-        self._on_started = on_started
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, and tell."""
-        await super().startup(sockets)
-        if self.started:
-            self._on_started()
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Generator[None]:
-        """Handle SIGINT and SIGTERM while serving."""
-        with super().capture_signals():
-            yield
-            self._captured_signals.clear()
-
-
 def bind(host: str, port: int, what: str) -> socket.socket:
     """A listening socket, so that a port in use is one clear error before anything starts.
 
     Raises:
         StoreError: the address can't be had.
     """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-        listener.listen(2048)
-    except OSError as error:
-        listener.close()
-        raise StoreError(
-            f"{what} can't listen on {host}:{port}: {error.strerror}; stop what does, or give --port"
-        ) from error
-    listener.setblocking(False)
-    return listener
+    return listen(host, port, what, "store_url", StoreError)
 
 
 async def serve(

@@ -1,0 +1,55 @@
+"""What processes that serve HTTP share: a listening socket with one clear error, and a uvicorn that ends cleanly."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Callable, Generator
+
+import uvicorn
+
+from relight.errors import RelightError
+
+BACKLOG = 2048
+
+
+class Server(uvicorn.Server):
+    """uvicorn, except that a signal which it has obeyed is not raised again: draining is a clean end."""
+
+    def __init__(self, config: uvicorn.Config, on_started: Callable[[], None] | None = None) -> None:
+        super().__init__(config)
+        self._on_started = on_started
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start, and tell."""
+        await super().startup(sockets)
+        if self.started and self._on_started:
+            self._on_started()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """Handle SIGINT and SIGTERM while serving."""
+        with super().capture_signals():
+            yield
+            self._captured_signals.clear()
+
+
+def listen(host: str, port: int, what: str, setting: str, error_type: type[RelightError]) -> socket.socket:
+    """A listening socket, so that a port in use is one clear error before anything starts; port 0 takes a free one.
+
+    Raises:
+        error_type: the address can't be had; the message names the setting that gives another.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise error_type(
+            f"{what} can't listen on {host}:{port}: {error.strerror}; stop what does, or give another {setting}"
+        ) from error
+    listener.setblocking(False)
+    return listener
