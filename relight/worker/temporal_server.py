@@ -94,6 +94,9 @@ def command(binary: Path, database: Path, namespace: str, port: int, ui_port: in
         *("--sqlite-pragma", "journal_mode=WAL", "--sqlite-pragma", "synchronous=NORMAL"),
         # Activities of the orchestrator's own queue come with the answer to the workflow task: a hop less each.
         *("--dynamic-config-value", "system.enableActivityEagerExecution=true"),
+        # A batch is the parent of many children. Without this a child's start or end that finds it locked for half a
+        # second is tried again only 3 seconds later.
+        *("--dynamic-config-value", "history.taskSchedulerEnableExecutionQueueScheduler=true"),
         *("--log-level", "warn", "--disable-config-env", "--disable-config-file"),
     ]
 
