@@ -97,6 +97,8 @@ def command(binary: Path, database: Path, namespace: str, port: int, ui_port: in
         # A batch is the parent of many children. Without this a child's start or end that finds it locked for half a
         # second is tried again only 3 seconds later.
         *("--dynamic-config-value", "history.taskSchedulerEnableExecutionQueueScheduler=true"),
+        # The one shard looks for new tasks 20 times a second, which made every hop wait for 50 ms once it was busy.
+        *("--dynamic-config-value", "history.transferProcessorMaxPollRPS=1000"),
         *("--log-level", "warn", "--disable-config-env", "--disable-config-file"),
     ]
 
