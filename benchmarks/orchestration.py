@@ -39,6 +39,8 @@ PARTS = ("postgres", "temporal", "store", "orchestrator", "runner")
 AGENT = f"{Path(__file__).with_name('agents.py')}:noop"
 GROUP = 4
 SLOTS = 16
+SETTLE_SECONDS = 12
+"""Between two measurements: the server's timers of the one before (10 s) shall not fire in the next."""
 
 
 async def run_ours(client: Client, database: Database, run: str, rollouts: int, isolation: str) -> float:
@@ -132,7 +134,9 @@ async def measure(rollouts: int, rounds: int, say: Callable[[str], None]) -> dic
                         "process": lambda run: run_ours(client, database, run, rollouts, "process"),
                         "shared": lambda run: run_ours(client, database, run, rollouts, "shared"),
                     }
-                    for kind, play in kinds.items():
+                    # The server slows down as its database grows, so the order turns around from round to round.
+                    for kind, play in list(kinds.items())[:: -1 if number % 2 else 1]:
+                        await asyncio.sleep(SETTLE_SECONDS)
                         rate = await play(f"{kind}-{number}")
                         say(f"round {number}: {kind} {rate:.1f}/s{' (warm-up)' if number == 0 else ''}")
                         if number:

@@ -11,7 +11,10 @@ from temporalio import activity
 
 @asynccontextmanager
 async def heartbeating(every_seconds: float) -> AsyncGenerator[None]:
-    """Heartbeat the activity at hand, from now until the end of the block."""
+    """Heartbeat the activity at hand until the end of the block.
+
+    The first comes after an interval: the start itself counts as one, and each is a write of Temporal's.
+    """
     task = asyncio.create_task(_heartbeat(every_seconds))
     try:
         yield
@@ -23,5 +26,5 @@ async def heartbeating(every_seconds: float) -> AsyncGenerator[None]:
 
 async def _heartbeat(every_seconds: float) -> None:
     while True:
-        activity.heartbeat()
         await asyncio.sleep(every_seconds)
+        activity.heartbeat()

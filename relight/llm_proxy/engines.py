@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 
 from relight.errors import OverloadedError, StoreError
-from relight.llm_proxy.http_client import Connection, HttpClient
+from relight.http_client import Connection, HttpClient
 from relight.llm_proxy.refusal import PassedOn
 from relight.llm_proxy.requests import Route
 from relight.store.interface import AttemptStore

@@ -16,9 +16,9 @@ import uvloop
 from relight.errors import ConfigError, RelightError, StackError, UnauthorizedError
 from relight.listening import Server, listen
 from relight.llm_proxy.app import Gateway, open_gateway
-from relight.llm_proxy.store_link import StoreLink
 from relight.settings import Settings
 from relight.store.client import StoreClient
+from relight.store.link import StoreLink
 
 log = logging.getLogger(__name__)
 

@@ -22,6 +22,7 @@ from relight.runner.shared import SharedRunner
 from relight.settings import Settings
 from relight.store.client import StoreClient
 from relight.store.envelopes import WorkerReport
+from relight.store.link import StoreLink
 from relight.types.names import runner_queue
 
 log = logging.getLogger(__name__)
@@ -61,7 +62,7 @@ async def serve(
         loaded = await agents.start()
         for warning in loaded.warnings:
             log.warning(warning, extra={"action": "agent_warning"})
-        store = await stack.enter_async_context(StoreClient.from_settings(settings))
+        store = await stack.enter_async_context(StoreLink.from_settings(settings))
         gateway = GatewayProbe(settings.gateway_url)
         stack.push_async_callback(gateway.close)
         client = await connect_temporal(settings)

@@ -1,7 +1,7 @@
 """How workflows call activities: timeouts and retries in one place.
 
 Two layers of retries, each with one owner. Here is the first: the process or the platform failed, so the activity is
-tried again without limit until its schedule-to-close time is over. The second, the agent failed, is RolloutWorkflow's.
+tried again without limit. The second, the agent failed, is RolloutWorkflow's.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from temporalio.workflow import ActivityCancellationType
 
 Out = TypeVar("Out", bound=BaseModel)
 
-SCHEDULE_TO_CLOSE = timedelta(days=30)
-"""Queue time and paused time count for no deadline (semantics 5), so nothing shorter would be true."""
+ATTEMPT_CALL = timedelta(days=30)
+"""The runner judges an attempt's deadlines. There is no deadline from the scheduling on, since queue time and paused
+time count for none (semantics 5)."""
 STORE_CALL = timedelta(seconds=60)
 RUNNER_HEARTBEAT = timedelta(seconds=10)
 GPU_HEARTBEAT = timedelta(seconds=30)
@@ -57,7 +58,6 @@ async def store_call(name: str, argument: BaseModel, result: type[Out], summary:
         argument,
         result_type=result,
         start_to_close_timeout=STORE_CALL,
-        schedule_to_close_timeout=SCHEDULE_TO_CLOSE,
         retry_policy=RETRY,
         summary=summary,
     )
@@ -69,7 +69,7 @@ async def gpu_call(
     result: type[Out],
     queue: str,
     summary: str | None = None,
-    patience: timedelta = SCHEDULE_TO_CLOSE,
+    patience: timedelta | None = None,
 ) -> Out:
     """An activity on a GPU host: long, with heartbeats, and cleaned up before a cancel is answered."""
     return await workflow.execute_activity(
@@ -93,7 +93,7 @@ async def runner_call(name: str, argument: BaseModel, result: type[Out], queue: 
         argument,
         result_type=result,
         task_queue=queue,
-        schedule_to_close_timeout=SCHEDULE_TO_CLOSE,
+        start_to_close_timeout=ATTEMPT_CALL,
         heartbeat_timeout=RUNNER_HEARTBEAT,
         retry_policy=ATTEMPT_RETRY,
         cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from relight.llm_proxy import http_client
-from relight.llm_proxy.http_client import BUFFERED_BYTES, BrokenError, HttpClient
+from relight import http_client
+from relight.http_client import BUFFERED_BYTES, BrokenError, HttpClient
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi"

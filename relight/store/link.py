@@ -1,11 +1,11 @@
-"""The store service as the gateway asks it: the same client, on cheaper HTTP where its address allows that."""
+"""The store service as gateway and runners ask it: the same client, on cheaper HTTP where its address allows that."""
 
 from __future__ import annotations
 
 import asyncio
 from urllib.parse import urlencode, urlsplit
 
-from relight.llm_proxy.http_client import HttpClient
+from relight.http_client import HttpClient
 from relight.store.client import PATIENCE_SECONDS, PREFIX, REQUEST_SECONDS, StoreClient
 
 

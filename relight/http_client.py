@@ -1,4 +1,4 @@
-"""HTTP/1.1 to the two servers that every model call passes: its engine, and the store service.
+"""HTTP/1.1 to the servers that are asked all the time: engines by the gateway, the store service by it and by runners.
 
 Not aiohttp, because of what it costs here: beside a busy engine, with cold caches, half a millisecond of CPU a request,
 five times as much as this. httptools parses; what is left is a pool of connections that carry one request at a time.
