@@ -1,0 +1,149 @@
+"""What the rollout store holds and answers, with Agent Lightning 0.3's names and fields; what is ours is additive."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from typing import Any, Final, Generic, Literal, TypeVar, overload
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from relight.types.resources import NamedResources
+from relight.types.rollout import Mode, RolloutConfig
+
+T = TypeVar("T")
+FilterLogic = Literal["and", "or"]
+SortOrder = Literal["asc", "desc"]
+
+
+class Unset:
+    """Tells "not given" from an explicit None in updates. There is one, also after pickling."""
+
+    def __repr__(self) -> str:
+        return "UNSET"
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __reduce__(self) -> str:
+        return "UNSET"
+
+
+UNSET: Final = Unset()
+
+
+class Dispatch(BaseModel):
+    """Who dispatches a rollout: nobody but those who dequeue it, or a RolloutWorkflow on a task queue."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    by: Literal["queue", "workflow"] = "queue"
+    task_queue: str | None = None
+    """Runner queue of the attempts; for `workflow` only."""
+    agent: str | None = None
+    """The agent that runners serve under this name; for `workflow` only."""
+
+
+class EnqueueRolloutRequest(BaseModel):
+    """A rollout to be."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    input: Any
+    mode: Mode | None = None
+    resources_id: str | None = None
+    config: RolloutConfig | None = None
+    metadata: dict[str, Any] | None = None
+    dispatch: Dispatch | None = None
+
+
+class ResourcesUpdate(BaseModel):
+    """A snapshot of named resources."""
+
+    resources_id: str
+    create_time: float
+    """Unix seconds."""
+    update_time: float
+    version: int
+    resources: NamedResources
+
+
+class WorkerStatus(StrEnum):
+    """What a worker does."""
+
+    IDLE = "idle"
+    BUSY = "busy"
+    UNKNOWN = "unknown"
+
+
+class Worker(BaseModel):
+    """A process that runs agents, as the store knows it. All times are Unix seconds."""
+
+    worker_id: str
+    status: WorkerStatus = WorkerStatus.UNKNOWN
+    heartbeat_stats: dict[str, Any] | None = None
+    last_heartbeat_time: float | None = None
+    last_dequeue_time: float | None = None
+    last_busy_time: float | None = None
+    last_idle_time: float | None = None
+    current_rollout_id: str | None = None
+    current_attempt_id: str | None = None
+
+
+class SpanStatus(BaseModel):
+    """OpenTelemetry's status of a span."""
+
+    status_code: Literal["UNSET", "OK", "ERROR"] = "UNSET"
+    description: str | None = None
+
+
+class Span(BaseModel):
+    """A span of an attempt, as 0.3 writes it. Unknown keys are kept."""
+
+    model_config = ConfigDict(extra="allow")
+
+    rollout_id: str
+    attempt_id: str
+    sequence_id: int
+    trace_id: str
+    """32 hex digits."""
+    span_id: str
+    """16 hex digits."""
+    parent_id: str | None = None
+    name: str
+    status: SpanStatus = Field(default_factory=SpanStatus)
+    attributes: dict[str, Any] = Field(default_factory=dict)
+    events: list[dict[str, Any]] = Field(default_factory=list)
+    links: list[dict[str, Any]] = Field(default_factory=list)
+    start_time: float | None = None
+    """Unix seconds."""
+    end_time: float | None = None
+    context: dict[str, Any] | None = None
+    parent: dict[str, Any] | None = None
+    resource: dict[str, Any] = Field(default_factory=dict)
+
+
+class PaginatedResult(Sequence[T], Generic[T]):
+    """A page of a query: a list that also knows where it stands."""
+
+    def __init__(self, items: Sequence[T], *, limit: int, offset: int, total: int) -> None:
+        self.items = list(items)
+        self.limit = limit
+        self.offset = offset
+        self.total = total
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[T]: ...
+    def __getitem__(self, index: int | slice) -> T | list[T]:
+        return self.items[index]
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self.items)
+
+    def __repr__(self) -> str:
+        return f"PaginatedResult({self.items!r}, limit={self.limit}, offset={self.offset}, total={self.total})"
