@@ -44,9 +44,7 @@ def peer_python() -> Path:
 
 def peer_environment() -> dict[str, str]:
     """What its processes run in: ours, without what points at our environment."""
-    return {
-        name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "PYTHONPATH")
-    } | ENVIRONMENT
+    return _without("VIRTUAL_ENV", "PYTHONPATH") | ENVIRONMENT
 
 
 def _make(folder: Path, version: str) -> None:
@@ -72,13 +70,13 @@ def _make(folder: Path, version: str) -> None:
 
 def _uv(*arguments: str) -> None:
     command = shutil.which("uv") or str(OWN_UV)
-    done = subprocess.run([command, "--quiet", *arguments], capture_output=True, text=True, env=_uv_environment())
+    done = subprocess.run([command, "--quiet", *arguments], capture_output=True, text=True, env=_without("VIRTUAL_ENV"))
     if done.returncode:
         raise RuntimeError(f"uv {' '.join(arguments[:2])} failed: {done.stderr.strip()[-2000:]}")
 
 
-def _uv_environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name != "VIRTUAL_ENV"}
+def _without(*names: str) -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name not in names}
 
 
 @asynccontextmanager
@@ -93,7 +91,8 @@ async def peer_store(log: Path) -> AsyncGenerator[tuple[str, int]]:
         )
     try:
         url = f"http://127.0.0.1:{port}"
-        await _answers(f"{url}/v1/agl/health", child, log)
+        if not await _answers(f"{url}/v1/agl/health", child):
+            raise RuntimeError(f"the peer's store ended as it started; see {log}")
         yield url, child.pid
     finally:
         if child.returncode is None:
@@ -105,18 +104,18 @@ async def peer_store(log: Path) -> AsyncGenerator[tuple[str, int]]:
         await child.wait()
 
 
-async def _answers(url: str, child: asyncio.subprocess.Process, log: Path) -> None:
-    """Wait until the server answers; its imports alone take seconds."""
+async def _answers(url: str, child: asyncio.subprocess.Process) -> bool:
+    """Wait until the server answers, for its imports alone take seconds; False: it ended."""
     async with aiohttp.ClientSession() as session, asyncio.timeout(START_SECONDS):
         while child.returncode is None:
             try:
                 async with session.get(url) as response:
                     if response.status == 200:
-                        return
+                        return True
             except aiohttp.ClientError:
                 pass
             await asyncio.sleep(0.1)
-    raise RuntimeError(f"the peer's store ended as it started: {log.read_text()[-2000:]}")
+    return False
 
 
 def _free_port() -> int:
