@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from relight.errors import PostgresError
+from relight.store.group_commit import GroupCommit
 from relight.store.interface import AttemptStore
-from relight.store_api.group_commit import GroupCommit
 from relight.types.wire import CallFailure, CommitResult, DeliveryMark, GenerationRecord
 
 Answer = TypeVar("Answer")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from relight.errors import OverloadedError, PostgresError
-from relight.store_api.group_commit import GroupCommit
+from relight.store.group_commit import GroupCommit
 
 
 class Disk:

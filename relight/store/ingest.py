@@ -1,0 +1,114 @@
+"""Span ingestion: what arrives together is committed together, and answered after it is committed.
+
+A group is one function call in one transaction. A span that Postgres refuses is found by halving the group, and fails
+alone; one whose rollout or attempt is unknown fails alone too. It knows nothing of HTTP or OpenTelemetry.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+from relight.errors import InvalidRequestError, NotFoundError
+from relight.store.database import Database
+from relight.store.group_commit import GroupCommit
+from relight.store.span_rows import SpanRow, row_of
+from relight.types.store import Span
+
+log = logging.getLogger(__name__)
+MAX_GROUP = 2000
+"""Spans in one transaction, unless one caller brings more."""
+MAX_WAITING = 20_000
+"""Spans that wait for their commit at most; who brings more is asked to come again."""
+BODY_COLUMN = SpanRow._fields.index("bodies")
+
+
+class Outcome(NamedTuple):
+    """What became of a span."""
+
+    state: Literal["new", "duplicate", "unknown", "rejected"]
+    sequence_id: int | None = None
+    reason: str = ""
+
+
+DUPLICATE = Outcome("duplicate")
+
+
+class SpanIngest:
+    """Keeps spans in Postgres; one a process is enough."""
+
+    def __init__(self, database: Database, *, max_group: int = MAX_GROUP, max_waiting: int = MAX_WAITING) -> None:
+        self.database = database
+        self.counts: Counter[str] = Counter()
+        """Spans by what became of them, since the start."""
+        self._group: GroupCommit[SpanRow, Outcome] = GroupCommit(
+            self._flush, max_group=max_group, max_waiting=max_waiting
+        )
+
+    async def add(self, spans: Sequence[Span]) -> list[Span]:
+        """Keep spans; those that were new, with their sequence ids. All others of a call are kept when one fails.
+
+        Raises:
+            NotFoundError: a rollout or an attempt is unknown.
+            InvalidRequestError: a span can't be stored.
+            OverloadedError: too many wait already.
+        """
+        outcomes = await self.submit([row_of(span) for span in spans])
+        for span, outcome in zip(spans, outcomes, strict=True):
+            if outcome.state == "unknown":
+                raise NotFoundError(f"there is no attempt {span.attempt_id} of a rollout {span.rollout_id}")
+            if outcome.state == "rejected":
+                raise InvalidRequestError(f"span {span.span_id} can't be stored: {outcome.reason}")
+        return [
+            span if span.sequence_id == outcome.sequence_id else _numbered(span, outcome)
+            for span, outcome in zip(spans, outcomes, strict=True)
+            if outcome.state == "new"
+        ]
+
+    async def submit(self, rows: Sequence[SpanRow]) -> list[Outcome]:
+        """Commit rows together with those of others; what became of each, in order.
+
+        Raises:
+            OverloadedError: too many wait already.
+        """
+        return await self._group.submit(rows)
+
+    async def aclose(self) -> None:
+        """Wait for what is under way."""
+        await self._group.aclose()
+
+    async def _flush(self, rows: Sequence[SpanRow]) -> list[Outcome]:
+        seen: dict[tuple[str, str, str], int] = {}
+        for number, row in enumerate(rows):
+            seen.setdefault(row[:3], number)
+        firsts = list(seen.values())
+        outcomes = [DUPLICATE] * len(rows)
+        found = await self._store([rows[number] for number in firsts])
+        for number, outcome in zip(firsts, found, strict=True):
+            outcomes[number] = outcome
+        self.counts.update(outcome.state for outcome in outcomes)
+        return outcomes
+
+    async def _store(self, rows: Sequence[SpanRow]) -> list[Outcome]:
+        try:
+            return await self._call(rows)
+        except InvalidRequestError as error:
+            if len(rows) == 1:
+                log.warning("span rejected rollout_id=%s reason=%s", rows[0].rollout_id, error.message)
+                return [Outcome("rejected", None, error.message)]
+        middle = len(rows) // 2
+        return await self._store(rows[:middle]) + await self._store(rows[middle:])
+
+    async def _call(self, rows: Sequence[SpanRow]) -> list[Outcome]:
+        columns = list(zip(*rows, strict=True))
+        bodies = [(item, *body) for item, kept in enumerate(columns[BODY_COLUMN], 1) for body in kept]
+        items, hashes, packed = zip(*bodies, strict=True) if bodies else ((), (), ())
+        row = await self.database.row("ingest_spans", *columns[:BODY_COLUMN], items, hashes, packed)
+        assert row is not None, "a function without rows answers with one"
+        return [Outcome(*verdict) for verdict in zip(row["verdicts"], row["sequences"], strict=True)]
+
+
+def _numbered(span: Span, outcome: Outcome) -> Span:
+    return span.model_copy(update={"sequence_id": outcome.sequence_id})
