@@ -1,0 +1,70 @@
+"""The invariants of the store as SQL: each returns no row when all is well.
+
+The queries are those in `sql/check_*.sql`, by name; the comment under a name is what it says. They read one snapshot,
+so a store may be checked while it works. Nothing is mended here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from relight.store.database import Connection, Database, queries, translated
+
+PREFIX = "check_"
+MAX_ROWS = 20
+"""Most offending rows that a violation names."""
+TIMEOUT_SECONDS = 3600.0
+"""A store of many millions of rows is read once or twice."""
+
+
+@dataclass(frozen=True)
+class Violation:
+    """An invariant that does not hold."""
+
+    invariant: str
+    says: str
+    """The rule, in a sentence."""
+    rows: list[dict[str, Any]]
+    """The first rows that break it."""
+    more: bool
+    """Whether there are more of them."""
+
+
+def invariants() -> dict[str, str]:
+    """Each invariant's query, by its name without the prefix."""
+    return {name.removeprefix(PREFIX): text for name, text in queries().items() if name.startswith(PREFIX)}
+
+
+def saying(query: str) -> str:
+    """The comment at the head of a query."""
+    lines: list[str] = []
+    for line in query.splitlines():
+        if not line.startswith("--"):
+            break
+        lines.append(line.removeprefix("--").strip())
+    return " ".join(lines)
+
+
+async def check_store(database: Database) -> list[Violation]:
+    """What does not hold, in one snapshot; nothing is locked and nothing is written."""
+    async with (
+        translated(),
+        database.pool.acquire() as connection,
+        connection.transaction(isolation="repeatable_read", readonly=True),
+    ):
+        return await check_on(connection)
+
+
+async def check_on(connection: Connection) -> list[Violation]:
+    """The same on a connection of one's own, within its transaction."""
+    found = [await _violation(connection, name, query) for name, query in invariants().items()]
+    return [violation for violation in found if violation is not None]
+
+
+async def _violation(connection: Connection, name: str, query: str) -> Violation | None:
+    limited = f"select * from (\n{query}\n) as broken limit {MAX_ROWS + 1}"
+    rows = await connection.fetch(limited, timeout=TIMEOUT_SECONDS)
+    if not rows:
+        return None
+    return Violation(name, saying(query), [dict(row) for row in rows[:MAX_ROWS]], len(rows) > MAX_ROWS)
