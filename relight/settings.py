@@ -48,6 +48,10 @@ class Settings(BaseModel):
     gpu_queue: str = GPU_QUEUE
     gpu_host: str | None = None
     """Name of this GPU host; the machine's host name where it is not given."""
+    engine_module: str = "vllm.entrypoints.openai.api_server"
+    """What is started as an engine, by vLLM's flags; it answers vLLM's routes."""
+    trainer_module: str = "relight.gpu_worker.trainer_process"
+    """What is started as a trainer's ranks."""
     log_level: str = "info"
 
     @property

@@ -11,6 +11,7 @@ from temporalio.client import Client
 from relight.activities.pollers import why_waiting
 from relight.datasets import Tasks, load_tasks, stored_id
 from relight.errors import DatasetError
+from relight.faults import Place, reach
 from relight.models import check_model
 from relight.store import plans, runs
 from relight.store.database import Database
@@ -77,7 +78,9 @@ class OrchestratorActivities:
     @activity.defn(name=names.PLAN_STEP)
     async def plan_step(self, place: StepInput) -> StepPlan:
         """Plan a training step, or return its plan."""
-        return await plans.plan_step(self.database, place)
+        plan = await plans.plan_step(self.database, place)
+        reach(Place.PLANNED)
+        return plan
 
     @activity.defn(name=names.PLAN_EVALUATION)
     async def plan_evaluation(self, place: StepInput) -> StepPlan:
@@ -92,7 +95,10 @@ class OrchestratorActivities:
     @activity.defn(name=names.ADVANCE_BATCH)
     async def advance_batch(self, batch: AdvanceInput) -> Advance:
         """What is left to run in a batch; close it when nothing is."""
-        return await plans.advance_batch(self.database, batch)
+        advance = await plans.advance_batch(self.database, batch)
+        if advance.report:
+            reach(Place.BATCH_CLOSED)
+        return advance
 
     @activity.defn(name=names.BATCH_STATUS)
     async def batch_status(self, query: BatchQuery) -> BatchAnswer:

@@ -25,7 +25,7 @@ SERVED_MODEL = "policy"
 _LONGEST_SOCKET_PATH = 107
 _POLL_SECONDS = 0.2
 _STOP_SECONDS = 10.0
-_MODULE = "vllm.entrypoints.openai.api_server"
+VLLM = "vllm.entrypoints.openai.api_server"
 
 _FLAGS: dict[str, Any] = {
     "logprobs_mode": "processed_logprobs",
@@ -60,7 +60,13 @@ def engine_environment(*, cpu: bool) -> dict[str, str]:
 
 
 def engine_command(
-    model_dir: Path, socket_path: Path, vllm_keys: Mapping[str, Any], *, cpu: bool, max_model_len: int | None = None
+    model_dir: Path,
+    socket_path: Path,
+    vllm_keys: Mapping[str, Any],
+    *,
+    cpu: bool,
+    max_model_len: int | None = None,
+    module: str = VLLM,
 ) -> list[str]:
     """The command line of an engine.
 
@@ -70,7 +76,7 @@ def engine_command(
     given = {key.replace("-", "_"): value for key, value in vllm_keys.items()}
     wanted = vllm_flags(given)
     ours = {**_FLAGS, **(_CPU_FLAGS if cpu else {}), "max_model_len": max_model_len}
-    flags = [sys.executable, "-m", _MODULE, "--model", str(model_dir), "--served-model-name", SERVED_MODEL]
+    flags = [sys.executable, "-m", module, "--model", str(model_dir), "--served-model-name", SERVED_MODEL]
     flags += ["--uds", str(socket_path), "--logprobs-mode", str(ours.pop("logprobs_mode"))]
     return flags + vllm_flags({key: value for key, value in ours.items() if key not in given}) + wanted
 
@@ -93,6 +99,7 @@ class EngineProcess:
         vllm_keys: Mapping[str, Any] | None = None,
         max_model_len: int | None = None,
         env: Mapping[str, str] | None = None,
+        module: str = VLLM,
     ) -> EngineProcess:
         """Start a server for `model_dir`; `wait_ready` says when it serves.
 
@@ -103,6 +110,7 @@ class EngineProcess:
             vllm_keys: the run file's `vllm:`.
             max_model_len: longest prompt and answer together, in tokens; None: what the model can.
             env: added to its environment (`CUDA_VISIBLE_DEVICES`, say).
+            module: what is started, by vLLM's flags.
 
         Raises:
             ConfigError: a `vllm:` key is at fault, or the socket's path is too long.
@@ -112,7 +120,8 @@ class EngineProcess:
                 f"{socket_path}: a unix socket's path may have {_LONGEST_SOCKET_PATH} bytes; use a shorter"
             )
         cpu = is_cpu_build()
-        command = engine_command(model_dir, socket_path, vllm_keys or {}, cpu=cpu, max_model_len=max_model_len)
+        keys = vllm_keys or {}
+        command = engine_command(model_dir, socket_path, keys, cpu=cpu, max_model_len=max_model_len, module=module)
         await asyncio.to_thread(_make_room, socket_path)
         environment = clean_environment(engine_environment(cpu=cpu) | dict(env or {}))
         return cls(await ChildProcess.start(command, environment=environment, log=log), socket_path)

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from relight.errors import CheckpointError, ConfigError, EngineError, PostgresError
+from relight.faults import Place, reach
 from relight.gpu_worker.checkpoints import verify
-from relight.gpu_worker.engine import SERVED_MODEL, EngineProcess
+from relight.gpu_worker.engine import SERVED_MODEL, VLLM, EngineProcess
 from relight.store.database import Database
 from relight.store.ledger import Version, newest_version
 
@@ -43,6 +44,7 @@ class EngineKeeper:
         socket_path: Path,
         logs: Path,
         vllm_keys: Mapping[str, Any],
+        module: str = VLLM,
     ) -> None:
         self.db = db
         self.host = host
@@ -51,6 +53,7 @@ class EngineKeeper:
         self.socket_path = socket_path
         self.log_file = logs / "engine.log"
         self.vllm_keys = vllm_keys
+        self.module = module
         self.engine_id = f"{host}/0"
         self.engine: EngineProcess | None = None
         self.version: int | None = None
@@ -110,7 +113,9 @@ class EngineKeeper:
         weights = Path(newest.export_path)
         if newest.version > 0:
             await asyncio.to_thread(verify, weights)  # it may have lain there for long, and through a crash
-        engine = await EngineProcess.start(weights, self.socket_path, log=self.log_file, vllm_keys=self.vllm_keys)
+        engine = await EngineProcess.start(
+            weights, self.socket_path, log=self.log_file, vllm_keys=self.vllm_keys, module=self.module
+        )
         self.engine = engine
         try:
             url = f"unix:{self.socket_path}"
@@ -140,6 +145,7 @@ class EngineKeeper:
         await self.db.execute("set_engine_state", self.engine_id, "loading")
         self.version = None
         await engine.client.publish(Path(version.export_path))
+        reach(Place.PUBLISHED)
         await self._acknowledge(version)
 
     async def _acknowledge(self, version: Version) -> None:

@@ -172,6 +172,7 @@ class GpuHost:
             socket_path=socket_folder(self.settings.home) / "engine-0.sock",
             logs=folder,
             vllm_keys=file.vllm,
+            module=self.settings.engine_module,
         )
         keeping = asyncio.create_task(engines.keep(), name=f"engine of {run}")
         return Service(run, file, model_dir, folder, engines, keeping)
@@ -190,6 +191,7 @@ class GpuHost:
                 service.folder / "trainer",
                 verl_keys=service.file.verl,
                 log=service.folder / "trainer.log",
+                module=self.settings.trainer_module,
                 on_progress=lambda text: log.info("trainer: %s", text, extra={"action": "trainer", "run": service.run}),
             )
         return service.trainer

@@ -29,6 +29,7 @@ from relight.types.verl_keys import flatten_verl_keys, startup_keys
 
 Progress = Callable[[str], None]
 
+VERL = "relight.gpu_worker.trainer_process"
 _STRAGGLER_SECONDS = 20.0
 """How long ranks may take to answer after one of them failed; they may be waiting for it in a collective."""
 _STOP_SECONDS = 5.0
@@ -87,6 +88,7 @@ class TrainerProcess:
         threads: int | None = None,
         log: Path | None = None,
         on_progress: Progress | None = None,
+        module: str = VERL,
     ) -> TrainerProcess:
         """Start a trainer that holds `model_dir` as version 0; returns when it answers.
 
@@ -99,6 +101,7 @@ class TrainerProcess:
             threads: of torch in each rank; by default two, or as many as there are cores.
             log: by default `trainer.log` in `workdir`.
             on_progress: told in a few words what the start is doing.
+            module: what is started as a rank.
 
         Raises:
             ConfigError: a verl key is at fault.
@@ -111,7 +114,8 @@ class TrainerProcess:
         trainer = cls([], workdir, log)
         await asyncio.to_thread(check_model, str(model_dir), Path.cwd())  # or it would be found out after verl's import
         try:
-            await trainer._spawn(model_dir, ranks, clean_environment(env), keys, threads or default_threads())
+            argv = [sys.executable, "-m", module, "--model-dir", str(model_dir), "--verl", orjson.dumps(keys).decode()]
+            await trainer._spawn(argv, ranks, clean_environment(env), threads or default_threads())
             await trainer._wait_ready(on_progress or (lambda _: None))
         except BaseException:
             await trainer.kill()
@@ -236,13 +240,9 @@ class TrainerProcess:
             rank.close()
         await asyncio.gather(*(rank.child.kill() for rank in self._ranks))
 
-    async def _spawn(
-        self, model_dir: Path, ranks: int, environment: Mapping[str, str], keys: Mapping[str, Any], threads: int
-    ) -> None:
+    async def _spawn(self, argv: Sequence[str], ranks: int, environment: Mapping[str, str], threads: int) -> None:
         rendezvous = Path(tempfile.mkdtemp(prefix="rendezvous-", dir=self._workdir)) / "store"
-        argv = [sys.executable, "-m", "relight.gpu_worker.trainer_process"]
-        argv += ["--model-dir", str(model_dir), "--rendezvous", str(rendezvous)]
-        argv += ["--threads", str(threads), "--verl", orjson.dumps(keys).decode()]
+        argv = [*argv, "--rendezvous", str(rendezvous), "--threads", str(threads)]
         for rank in range(ranks):
             own = {**environment, **rank_environment(rank, ranks, threads)}
             self._ranks.append(await Rank.start(argv, own, self._log))

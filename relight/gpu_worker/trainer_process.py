@@ -14,6 +14,7 @@ import socket
 import sys
 import threading
 import traceback
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -123,7 +124,7 @@ def _failed(command: dict[str, Any], kind: str, message: str) -> dict[str, Any]:
     return {"id": command["id"], "ok": False, "error": {"type": kind, "message": message}}
 
 
-def make_trainer(arguments: argparse.Namespace, channel: Channel) -> Trainer:
+def make_commands(arguments: argparse.Namespace, channel: Channel) -> Commands:
     """Import verl and build the model; most of a start is spent here."""
     startup = flatten_verl_keys(orjson.loads(arguments.verl))
     channel.progress("importing torch")
@@ -147,22 +148,22 @@ def make_trainer(arguments: argparse.Namespace, channel: Channel) -> Trainer:
     from relight.gpu_worker.trainer import Trainer
 
     channel.progress("loading the model")
-    return Trainer(Path(arguments.model_dir), device, startup)
+    return Commands(Trainer(Path(arguments.model_dir), device, startup))
 
 
-def main() -> None:
+def serve(make: Callable[[argparse.Namespace, Channel], Commands]) -> None:
+    """Say when what is made is ready, and do what is asked of it."""
     arguments = _parse_arguments()
     channel = Channel(arguments.socket)
     try:
-        trainer = make_trainer(arguments, channel)
+        commands = make(arguments, channel)
     except Exception as error:
         # The parent turns whatever stopped the start into its own error; the log has the traceback.
         traceback.print_exc()
         kind = type(error).__name__ if isinstance(error, RelightError) else "TrainerError"
         channel.send({"event": "failed", "error": {"type": kind, "message": f"{type(error).__name__}: {error}"}})
         sys.exit(1)
-    channel.send({"event": "ready", "state": trainer.state()})
-    commands = Commands(trainer)
+    channel.send({"event": "ready", "state": commands.do_state()})
     while True:
         channel.send(commands.answer(channel.next_command()))
 
@@ -178,4 +179,4 @@ def _parse_arguments() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    main()
+    serve(make_commands)

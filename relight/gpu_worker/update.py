@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from relight.errors import LeaseLostError, PostgresError
+from relight.faults import Place, reach
 from relight.gpu_worker.fleet import EngineKeeper
 from relight.gpu_worker.training import StepTrainer
 from relight.store import ledger
@@ -65,6 +66,7 @@ class PolicyUpdate:
         await self.engines.wait_for(step)
         watch.lap("publish")
         await ledger.record_step(self.db, self.run, step, metrics, watch.seconds)
+        reach(Place.STEP_RECORDED)
         await self._tidy(step)
         return await self._result(step, watch)
 
@@ -78,12 +80,16 @@ class PolicyUpdate:
             watch.lap("replay" if replayed else "ledger")
             if row["status"] in ("planned", "sampled"):
                 await self.steps.write_ledger(step, plan)
+                reach(Place.LEDGERED)
             watch.lap("ledger")
             metrics = await self.steps.apply(step)
+            reach(Place.TRAINED)
             watch.lap("update")
             version = await self.steps.save(step, self.folder / f"v{step:05d}-f{lease[2]}", checkpoint)
         watch.lap("save")
+        reach(Place.SAVED)
         await ledger.record_version(self.db, self.run, version, lease)
+        reach(Place.VERSION_RECORDED)
         return metrics | ({"replayed_steps": float(replayed)} if replayed else {})
 
     @asynccontextmanager

@@ -13,6 +13,7 @@ from time import monotonic
 from typing import Any
 
 from relight.errors import RelightError
+from relight.faults import Place, reach
 from relight.llm_proxy.attempts import Attempt, Attempts, Leftover
 from relight.llm_proxy.batches import Batcher
 from relight.llm_proxy.call import Call
@@ -115,6 +116,7 @@ class Recorder:
                 self.note_failure(call, f"the store refused the call: {error}")
                 return unavailable("the store refused to record this call")
             if result is None or result.state == "committed":
+                reach(Place.CALL_COMMITTED)
                 return None
             if result.state == "conflict":
                 self._attempts.drop(call.attempt)
@@ -130,6 +132,7 @@ class Recorder:
         try:
             await self._committed(attempt, leftover)
             arrived = await send(exchange, pieces)
+            reach(Place.ANSWER_SENT)
         finally:
             # A stream whose agent left before its very end was read all the same.
             self._settle(attempt, leftover, arrived or seen)

@@ -8,6 +8,7 @@ from datetime import timedelta
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
+from relight.faults import Place, reach
 from relight.heartbeats import heartbeating
 from relight.runner.attempt import AttemptWatch, end_quietly
 from relight.runner.calls import AgentCall
@@ -75,7 +76,9 @@ class RunnerActivities:
             return result_of(answer.outcome)
         if answer.attempt is None:
             raise ApplicationError("the store opened an attempt and did not say which", type="StoreError")
+        reach(Place.ATTEMPT_KNOWN)
         outcome = await self._run(answer.attempt)
+        reach(Place.ATTEMPT_RECORDED)
         if outcome is None:
             return _to_be_graded(answer.attempt, attempt.try_number)
         if outcome.failure_class is FailureClass.INFRASTRUCTURE:

@@ -12,6 +12,7 @@ import time
 from contextlib import suppress
 
 from relight.errors import ConflictError, RelightError
+from relight.faults import Place, reach
 from relight.runner.calls import AgentCall, AgentOutcome
 from relight.runner.deadlines import Deadlines, GrowingTotal
 from relight.runner.gateway_probe import GatewayProbe
@@ -81,6 +82,7 @@ class AttemptWatch:
             for watcher in watchers:
                 watcher.cancel()
             await asyncio.gather(*watchers, return_exceptions=True)
+        reach(Place.AGENT_ENDED)
         if self.opened.grader and outcome.kind == "returned":
             return await self._hand_over(outcome)
         return await self.store.finish_attempt(await self._finish(outcome))

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from relight.errors import ConflictError, NotFoundError, UnauthorizedError
+from relight.faults import Place, reach
 from relight.store.database import Database
 from relight.store.envelopes import WorkerReport
 from relight.store.generations import commit_generations, undelivered, unpack_body
@@ -66,6 +67,7 @@ class PostgresStore:
             token_hash(attempt_token(self._key, attempt_id)),
         )
         if answer["attempt"]:
+            reach(Place.OPENED)
             self._add_access(answer["attempt"])
         return OpenAnswer.model_validate(answer)
 
@@ -96,6 +98,7 @@ class PostgresStore:
         except ConflictError:
             await self._keep_spans(final)
             raise
+        reach(Place.FINISHED)
         return AttemptOutcome.model_validate(outcome)
 
     async def _keep_spans(self, request: FinishRequest) -> None:
@@ -165,7 +168,9 @@ class PostgresStore:
 
     async def commit_generations(self, items: Sequence[GenerationRecord]) -> list[CommitResult]:
         """Record model calls in one transaction."""
-        return await commit_generations(self.database, items)
+        results = await commit_generations(self.database, items)
+        reach(Place.GENERATION_COMMITTED)
+        return results
 
     async def record_call_failures(self, items: Sequence[CallFailure]) -> None:
         """Record calls that the platform failed."""

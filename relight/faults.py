@@ -1,0 +1,74 @@
+"""Named places in the code where a crash is worth a test: between a commit and its answer, an update and its record.
+
+They do nothing unless `RELIGHT_FAULTS` names a folder. A file there that bears a place's name arms it: the first
+process that reaches the place takes the file away and kills itself with SIGKILL.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+VARIABLE: Final = "RELIGHT_FAULTS"
+_FOLDER: Final = os.environ.get(VARIABLE)
+
+
+class Place(StrEnum):
+    """Where a process may be made to die."""
+
+    OPENED = "opened"
+    """Store: an attempt is open, its runner does not know."""
+    FINISHED = "finished"
+    """Store: an attempt's end is committed, its runner does not know."""
+    GENERATION_COMMITTED = "generation-committed"
+    """Store: model calls are committed, the gateway does not know."""
+    CALL_COMMITTED = "call-committed"
+    """Gateway: a model call is committed, the agent has no answer."""
+    ANSWER_SENT = "answer-sent"
+    """Gateway: the agent has its answer, nothing says that it was delivered."""
+    ATTEMPT_KNOWN = "attempt-known"
+    """Runner: it holds an open attempt, and no agent runs."""
+    AGENT_ENDED = "agent-ended"
+    """Runner: the agent has ended, the store does not know."""
+    ATTEMPT_RECORDED = "attempt-recorded"
+    """Runner: the end is on record, Temporal does not know."""
+    PLANNED = "planned"
+    """Orchestrator: a step is planned, its workflow does not know."""
+    BATCH_CLOSED = "batch-closed"
+    """Orchestrator: a batch is closed, its workflow does not know."""
+    LEDGERED = "ledgered"
+    """GPU worker: the ledger is written, nothing is trained."""
+    TRAINED = "trained"
+    """GPU worker: the trainer holds the new version, no file does."""
+    SAVED = "saved"
+    """GPU worker: the files are in place, no row says so."""
+    VERSION_RECORDED = "version-recorded"
+    """GPU worker: the version is on record, no engine holds it."""
+    PUBLISHED = "published"
+    """GPU worker: an engine has taken the weights and has not acknowledged them."""
+    STEP_RECORDED = "step-recorded"
+    """GPU worker: the step is on record, its workflow does not know."""
+
+
+def reach(place: Place) -> None:
+    """Die here if the place is armed, once."""
+    if _FOLDER is None:
+        return
+    try:
+        (Path(_FOLDER) / place).unlink()
+    except FileNotFoundError:
+        return
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def arm(folder: Path, place: Place) -> None:
+    """Have the next process that reaches the place die there."""
+    (folder / place).touch()
+
+
+def is_armed(folder: Path, place: Place) -> bool:
+    """Whether nobody has reached the place yet."""
+    return (folder / place).exists()
