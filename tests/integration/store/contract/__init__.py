@@ -1,0 +1,31 @@
+"""What every rollout store holds: the in-memory twin, Postgres, and our client against the real service.
+
+The list is Agent Lightning 0.3's: the 64 invariants that its own tests hold. Each test names those that it holds in
+its docstring, and `test_completeness.py` sees to it that none is forgotten. Where Relight decides otherwise the test
+holds Relight's rule. These are:
+
+- 5: the legacy arguments `status` and `rollout_ids` of `query_rollouts` are not there: two names for one filter.
+- 25: a `resources_id` that nobody added is refused with NotFoundError, at enqueue and at start: an attempt could do
+  nothing with it. 0.3's docs promise that, its code never checks.
+- 27: sequence ids are given out for known attempts only; an unknown one is NotFoundError. 0.3 counts for any name.
+- 31: a duplicate span answers None and leaves no line in a log: clients repeat spans whenever an answer is lost.
+- 32: `add_many_spans` with an unknown rollout or attempt stores nothing; 0.3 stores those before it.
+- 33, 50: unknown ids raise NotFoundError (404), which is a ValueError too; 0.3 raises ValueError and answers 500.
+- 35: an unresponsive attempt revives while its rollout has not ended. Under an ended rollout the late span is kept,
+  and nothing runs again: 0.3 leaves a failed rollout with a running attempt.
+- 36, 44, 45: an attempt that has ended keeps its status, and a rollout that has ended leaves it only for `requeuing`
+  (and for the attempt that `start_attempt` makes): anything else is ConflictError (409). The same status again is no
+  change. 0.3 lets any update move a terminal rollout anywhere. `timeout` sets the end of an attempt, too.
+- 38, 39: the status of a superseded attempt is refused with ConflictError: a newer one holds the fence. Its spans are
+  kept and move nothing. What was still open when a newer attempt began ends as `failed`, class `infrastructure`.
+- 41: what is tried again waits for `backoff_seconds` (default 1 s, doubling, at most 60 s); 0.3 has no back-off.
+  `failed` in `retry_condition` stands for the agent's own failures.
+- 46, 47: there is no scan in front of calls and so no debounce; a sweeper finds what is overdue, without any traffic,
+  and however many services run one, a transition is made once. Cancelling is real: the open attempt ends with it.
+- 48: unknown ids in a wait are ignored, also where the wait has no timeout: they hold up nobody.
+- 55, 56: nothing is evicted when memory is short. Spans lie in Postgres, and go by age and size (retention), never
+  by memory pressure; so there are no thresholds and no read that raises.
+- 59: every call of our client may be repeated by it, as it carries a key: a lost answer makes neither a second
+  rollout nor a lost one. `get_*` never turns an error into None. A wait is one long poll, of any length.
+- 64: our client is picklable; a service is not, it is a process and not an object.
+"""

@@ -1,0 +1,216 @@
+"""Deadlines: a sweeper finds what is overdue, without any traffic."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from tests.support.lightning_kit import (
+    LightningKit,
+    begin,
+    claimed,
+    config,
+    newest,
+    retrying,
+    rollout_of,
+    running,
+    span_of,
+)
+
+SHORT = 0.05
+PAST = 0.08
+
+
+async def unresponsive(kit: LightningKit, **values: object) -> str:
+    """A rollout whose attempt fell silent and was found."""
+    rollout = await running(kit.store, config=retrying(*values.pop("retry", ()), unresponsive_seconds=60, **values))  # type: ignore[misc]
+    await kit.store.update_attempt(rollout.rollout_id, "latest", last_heartbeat_time=time.time() - 61)
+    await kit.sweep()
+    assert (await newest(kit.store, rollout.rollout_id)).status == "unresponsive"
+    return rollout.rollout_id
+
+
+async def test_an_attempt_past_its_time_is_a_timeout(kit: LightningKit) -> None:
+    """Invariants 41, 45."""
+    rollout = await running(kit.store, config=config(timeout_seconds=SHORT))
+    await asyncio.sleep(PAST)
+    await kit.sweep()
+    attempt, after = await newest(kit.store, rollout.rollout_id), await rollout_of(kit.store, rollout.rollout_id)
+    assert (attempt.status, attempt.failure_class, attempt.end_time is not None) == ("timeout", "timeout", True)
+    assert (after.status, after.failure_class, after.end_time is not None) == ("failed", "timeout", True)
+
+
+async def test_an_attempt_that_never_began_is_found_too(kit: LightningKit) -> None:
+    """Invariant 41."""
+    slow = await begin(kit.store, config=config(timeout_seconds=SHORT))
+    silent = await begin(kit.store, config=config(unresponsive_seconds=SHORT))
+    await asyncio.sleep(PAST)
+    await kit.sweep()
+    assert (await newest(kit.store, slow.rollout_id)).status == "timeout"
+    assert (await newest(kit.store, silent.rollout_id)).status == "unresponsive"
+
+
+async def test_an_attempt_that_falls_silent_is_unresponsive(kit: LightningKit) -> None:
+    """Invariant 41."""
+    rollout = await rollout_of(kit.store, await unresponsive(kit))
+    assert (rollout.status, rollout.failure_class) == ("failed", "unresponsive")
+
+
+async def test_a_timeout_in_the_condition_is_tried_again(kit: LightningKit) -> None:
+    """Invariant 41."""
+    rollout = await running(kit.store, config=retrying("timeout", timeout_seconds=SHORT))
+    await asyncio.sleep(PAST)
+    await kit.sweep()
+    assert (await rollout_of(kit.store, rollout.rollout_id)).status == "requeuing"
+    assert (await claimed(kit.store)).attempt.sequence_id == 2
+
+
+async def test_silence_that_is_not_in_the_condition_is_final(kit: LightningKit) -> None:
+    """Invariant 41."""
+    rollout_id = await unresponsive(kit, retry=("timeout",), tries=5)
+    assert (await rollout_of(kit.store, rollout_id)).status == "failed"
+
+
+async def test_an_attempt_within_its_deadlines_is_left_alone(kit: LightningKit) -> None:
+    """Invariant 41."""
+    rollout = await running(kit.store, config=config(timeout_seconds=60, unresponsive_seconds=60))
+    free = await running(kit.store)
+    await kit.sweep()
+    assert (await rollout_of(kit.store, rollout.rollout_id)).status == "running"
+    assert (await rollout_of(kit.store, free.rollout_id)).status == "running"
+
+
+async def test_time_in_the_queue_does_not_count(kit: LightningKit) -> None:
+    """Invariant 41."""
+    await kit.store.enqueue_rollout("x", config=config(timeout_seconds=0.5, unresponsive_seconds=0.5))
+    await asyncio.sleep(0.55)
+    await kit.sweep()
+    rollout = await claimed(kit.store)
+    await kit.sweep()
+    assert (await newest(kit.store, rollout.rollout_id)).status == "preparing"
+
+
+async def test_each_attempt_has_its_own_deadline(kit: LightningKit) -> None:
+    """Invariant 41."""
+    rollout = await running(kit.store, config=retrying("timeout", timeout_seconds=0.5))
+    await asyncio.sleep(0.55)
+    await kit.sweep()
+    second = await claimed(kit.store)
+    await kit.sweep()
+    attempt = await newest(kit.store, rollout.rollout_id)
+    assert (attempt.attempt_id, attempt.status) == (second.attempt.attempt_id, "preparing")
+
+
+async def test_spans_keep_an_attempt_alive(kit: LightningKit) -> None:
+    """Invariant 34."""
+    rollout = await running(kit.store, config=config(unresponsive_seconds=0.4))
+    for number in range(2, 5):
+        await asyncio.sleep(0.2)
+        await kit.store.add_span(span_of(rollout, f"s{number}", number))
+        await kit.sweep()
+    assert (await newest(kit.store, rollout.rollout_id)).status == "running"
+
+
+async def test_a_heartbeat_keeps_an_attempt_alive(kit: LightningKit) -> None:
+    """Invariant 34."""
+    rollout = await running(kit.store, config=config(unresponsive_seconds=SHORT))
+    await asyncio.sleep(PAST)
+    await kit.store.update_attempt(rollout.rollout_id, "latest", last_heartbeat_time=time.time() + 60)
+    await kit.sweep()
+    assert (await newest(kit.store, rollout.rollout_id)).status == "running"
+
+
+async def test_a_workers_heartbeat_is_none_of_the_attempts(kit: LightningKit) -> None:
+    """Invariants 17, 41."""
+    rollout = await kit.store.start_rollout("x", config=config(unresponsive_seconds=SHORT), worker_id="w")
+    await asyncio.sleep(PAST)
+    await kit.store.update_worker("w", {"cpu": 1})
+    await kit.sweep()
+    assert (await newest(kit.store, rollout.rollout_id)).status == "unresponsive"
+
+
+async def test_an_unresponsive_attempt_revives_with_a_span(kit: LightningKit) -> None:
+    """Invariants 35, 43."""
+    rollout_id = await unresponsive(kit, retry=("unresponsive",))
+    assert (await rollout_of(kit.store, rollout_id)).status == "requeuing"
+    assert await kit.store.add_span(span_of(await newest(kit.store, rollout_id), "late", 2))
+    attempt = await newest(kit.store, rollout_id)
+    assert (attempt.status, attempt.failure_class, attempt.end_time) == ("running", None, None)
+    assert (await rollout_of(kit.store, rollout_id)).status == "running"
+    assert await kit.store.dequeue_rollout() is None
+
+
+@pytest.mark.parametrize("status", ["succeeded", "failed"])
+async def test_a_revived_attempt_may_end_without_another(kit: LightningKit, status: str) -> None:
+    """Invariant 44."""
+    rollout_id = await unresponsive(kit, retry=("unresponsive",))
+    await kit.store.add_span(span_of(await newest(kit.store, rollout_id), "late", 2))
+    await kit.store.update_attempt(rollout_id, "latest", status=status)  # type: ignore[arg-type]
+    assert (await rollout_of(kit.store, rollout_id)).status == status
+    assert len(await kit.store.query_attempts(rollout_id)) == 1
+    assert await kit.store.dequeue_rollout() is None
+
+
+async def test_an_unresponsive_attempt_may_end_without_a_span(kit: LightningKit) -> None:
+    """Invariant 44."""
+    rollout_id = await unresponsive(kit, retry=("unresponsive",))
+    await kit.store.update_attempt(rollout_id, "latest", status="succeeded")
+    assert (await rollout_of(kit.store, rollout_id)).status == "succeeded"
+    assert await kit.store.dequeue_rollout() is None
+
+
+async def test_under_a_failed_rollout_nothing_revives(kit: LightningKit) -> None:
+    """Invariant 35."""
+    rollout_id = await unresponsive(kit)
+    assert await kit.store.add_span(span_of(await newest(kit.store, rollout_id), "late", 2))
+    assert (await newest(kit.store, rollout_id)).status == "unresponsive"
+    assert (await rollout_of(kit.store, rollout_id)).status == "failed"
+
+
+async def test_an_unresponsive_attempt_does_not_revive_beside_a_newer_one(kit: LightningKit) -> None:
+    """Invariants 35, 38."""
+    rollout_id = await unresponsive(kit, retry=("unresponsive",))
+    old = await newest(kit.store, rollout_id)
+    second = await claimed(kit.store)
+    assert await kit.store.add_span(span_of(old, "late", 2))
+    statuses = [attempt.status for attempt in await kit.store.query_attempts(rollout_id)]
+    assert statuses == ["unresponsive", "preparing"]
+    assert (await rollout_of(kit.store, rollout_id)).status == "preparing"
+    assert second.attempt.sequence_id == 2
+
+
+@pytest.mark.parametrize("tries", [1, 2])
+async def test_a_timeout_stays_one_whatever_comes_late(kit: LightningKit, tries: int) -> None:
+    """Invariant 36."""
+    rollout = await running(kit.store, config=retrying("timeout", tries=tries, timeout_seconds=SHORT))
+    await asyncio.sleep(PAST)
+    await kit.sweep()
+    before = await rollout_of(kit.store, rollout.rollout_id)
+    assert await kit.store.add_span(span_of(rollout, "late", 2))
+    assert (await newest(kit.store, rollout.rollout_id)).status == "timeout"
+    assert (await rollout_of(kit.store, rollout.rollout_id)).status == before.status
+    assert (await kit.store.query_spans(rollout.rollout_id)).total == 2
+
+
+async def test_sweepers_at_once_make_a_transition_once(kit: LightningKit) -> None:
+    """Invariants 46, 47."""
+    rollout = await running(kit.store, config=retrying("timeout", timeout_seconds=SHORT))
+    await asyncio.sleep(PAST)
+    await asyncio.gather(*[kit.sweep() for _ in range(5)])
+    attempt = await newest(kit.store, rollout.rollout_id)
+    await kit.sweep()
+    assert await newest(kit.store, rollout.rollout_id) == attempt
+    assert (await claimed(kit.store)).attempt.sequence_id == 2
+    assert await kit.store.dequeue_rollout() is None
+
+
+async def test_the_worker_of_an_overdue_attempt_is_unknown(kit: LightningKit) -> None:
+    """Invariant 16."""
+    await kit.store.start_rollout("x", config=config(timeout_seconds=SHORT), worker_id="w")
+    await asyncio.sleep(PAST)
+    await kit.sweep()
+    worker = await kit.store.get_worker_by_id("w")
+    assert worker
+    assert (worker.status, worker.current_rollout_id, worker.current_attempt_id) == ("unknown", None, None)

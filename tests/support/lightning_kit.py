@@ -1,0 +1,222 @@
+"""One view of each rollout store (`LightningStore`) for tests: call it, let it sweep, reach it from elsewhere."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from importlib.util import find_spec
+from typing import Any
+
+from relight.store.database import Database
+from relight.store.lightning import LightningStore
+from relight.types.resources import NamedResources, PromptTemplate
+from relight.types.rollout import Attempt, AttemptedRollout, Rollout, RolloutConfig
+from relight.types.store import Span
+from tests.support.postgres import fresh_database_url
+from tests.support.seeds import RUN, seed_rollout, seed_run
+from tests.support.store_service import TOKEN, store_service
+
+MODULES = {
+    "memory": "relight.store.lightning_memory",
+    "postgres": "relight.store.lightning_postgres",
+    "http": "relight.store.lightning_client",
+}
+KINDS = [kind for kind, module in MODULES.items() if find_spec(module)]
+
+
+class LightningKit(ABC):
+    """A store, and the means to do what its interface has no call for."""
+
+    store: LightningStore
+
+    @abstractmethod
+    async def sweep(self) -> None:
+        """Look once for attempts whose deadline has passed."""
+
+    @abstractmethod
+    def elsewhere(self) -> AbstractAsyncContextManager[LightningStore]:
+        """The same data as another process or event loop sees it."""
+
+    @abstractmethod
+    async def plan(self, rollout_id: str, step: int = 1) -> None:
+        """A rollout of the run `demo`, as a run plans it."""
+
+
+class MemoryLightningKit(LightningKit):
+    """The twin."""
+
+    def __init__(self) -> None:
+        from relight.store.lightning_memory import InMemoryLightningStore
+
+        self.memory = InMemoryLightningStore()
+        self.store = self.memory
+
+    async def sweep(self) -> None:
+        await self.memory.sweep()
+
+    @asynccontextmanager
+    async def elsewhere(self) -> AsyncGenerator[LightningStore]:
+        yield self.memory
+
+    async def plan(self, rollout_id: str, step: int = 1) -> None:
+        self.memory.plan(rollout_id, run=RUN, step=step, mode="train")
+
+
+class PostgresLightningKit(LightningKit):
+    """A store over Postgres."""
+
+    def __init__(self, database: Database, store: LightningStore, url: str) -> None:
+        self.database = database
+        self.store = store
+        self.url = url
+
+    async def sweep(self) -> None:
+        from relight.store.sweeper import sweep
+
+        await sweep(self.database)
+
+    @asynccontextmanager
+    async def elsewhere(self) -> AsyncGenerator[LightningStore]:
+        database = await Database.connect(self.url, max_size=2)
+        try:
+            async with postgres_lightning(database) as store:
+                yield store
+        finally:
+            await database.close()
+
+    async def plan(self, rollout_id: str, step: int = 1) -> None:
+        if not await self.database.pool.fetchval("select exists (select from runs)"):
+            await seed_run(self.database)
+        await seed_rollout(self.database, rollout_id)
+        await self.database.pool.execute("update rollouts set step = $2 where rollout_id = $1", rollout_id, step)
+
+
+class HttpLightningKit(PostgresLightningKit):
+    """A store behind the service, over a socket."""
+
+    def __init__(self, database: Database, store: LightningStore, url: str, service_url: str) -> None:
+        super().__init__(database, store, url)
+        self.service_url = service_url
+        self.token = TOKEN
+
+    @asynccontextmanager
+    async def elsewhere(self) -> AsyncGenerator[LightningStore]:
+        from relight.store.lightning_client import LightningStoreClient
+
+        async with LightningStoreClient(self.service_url, self.token) as client:
+            yield client
+
+
+@asynccontextmanager
+async def postgres_lightning(database: Database) -> AsyncGenerator[LightningStore]:
+    """The store over Postgres."""
+    from relight.store.lightning_postgres import PostgresLightningStore
+
+    yield await PostgresLightningStore.create(database)
+
+
+@asynccontextmanager
+async def lightning_kit(kind: str, postgres_url: str | None) -> AsyncGenerator[LightningKit]:
+    """A store of that kind, empty."""
+    if kind == "memory":
+        yield MemoryLightningKit()
+        return
+    assert postgres_url is not None
+    async with fresh_database_url(postgres_url) as url:
+        database = await Database.connect(url)
+        try:
+            async with http_kit(database, url) if kind == "http" else postgres_kit(database, url) as kit:
+                yield kit
+        finally:
+            await database.close()
+
+
+@asynccontextmanager
+async def postgres_kit(database: Database, url: str) -> AsyncGenerator[PostgresLightningKit]:
+    """The store over Postgres, directly."""
+    async with postgres_lightning(database) as store:
+        yield PostgresLightningKit(database, store, url)
+
+
+@asynccontextmanager
+async def http_kit(database: Database, url: str) -> AsyncGenerator[HttpLightningKit]:
+    """The real service on a free port, and our client."""
+    from relight.store.lightning_client import LightningStoreClient
+    from relight.store.postgres import PostgresStore
+
+    store = await PostgresStore.create(database, "http://gateway")
+    async with store_service(store, database) as service_url, LightningStoreClient(service_url, TOKEN) as client:
+        yield HttpLightningKit(database, client, url, service_url)
+
+
+def config(**values: Any) -> RolloutConfig:
+    """A configuration without back-off."""
+    return RolloutConfig.model_validate({"backoff_seconds": 0} | values)
+
+
+def retrying(*failures: str, tries: int = 2, **values: Any) -> RolloutConfig:
+    """A configuration that tries again after these failures."""
+    return config(max_attempts=tries, retry_condition=list(failures), **values)
+
+
+def prompts(template: str = "{question}?") -> NamedResources:
+    """Resources that hold one prompt."""
+    return {"prompt": PromptTemplate(template=template)}
+
+
+def span_of(attempt: Attempt | AttemptedRollout, span_id: str = "span-1", sequence_id: int = 1, **values: Any) -> Span:
+    """A span of an attempt."""
+    at = attempt.attempt if isinstance(attempt, AttemptedRollout) else attempt
+    fields: dict[str, Any] = {
+        "rollout_id": at.rollout_id,
+        "attempt_id": at.attempt_id,
+        "sequence_id": sequence_id,
+        "trace_id": "trace-1",
+        "span_id": span_id,
+        "name": "step",
+        "start_time": 1.0,
+        "end_time": 2.0,
+    }
+    return Span.model_validate(fields | values)
+
+
+async def begin(store: LightningStore, **values: Any) -> AttemptedRollout:
+    """A rollout with its first attempt, through the queue."""
+    await store.enqueue_rollout({"question": "1+1"}, **values)
+    return await claimed(store, values.get("worker_id"))
+
+
+async def claimed(store: LightningStore, worker_id: str | None = None) -> AttemptedRollout:
+    """The next of the queue, which must not be empty."""
+    rollout = await store.dequeue_rollout(worker_id)
+    assert rollout is not None, "the queue is empty"
+    return rollout
+
+
+async def running(store: LightningStore, **values: Any) -> AttemptedRollout:
+    """A rollout whose attempt has shown a sign of life."""
+    rollout = await begin(store, **values)
+    await store.add_span(span_of(rollout, "first"))
+    return rollout
+
+
+async def ended(store: LightningStore, status: str = "succeeded", **values: Any) -> AttemptedRollout:
+    """A rollout whose first attempt has ended so."""
+    rollout = await begin(store, **values)
+    await store.update_attempt(rollout.rollout_id, rollout.attempt.attempt_id, status=status)  # type: ignore[arg-type]
+    return rollout
+
+
+async def rollout_of(store: LightningStore, rollout_id: str) -> Rollout:
+    """A rollout that must be there."""
+    rollout = await store.get_rollout_by_id(rollout_id)
+    assert rollout is not None, f"there is no rollout {rollout_id}"
+    return rollout
+
+
+async def newest(store: LightningStore, rollout_id: str) -> Attempt:
+    """Its newest attempt, which must be there."""
+    attempt = await store.get_latest_attempt(rollout_id)
+    assert attempt is not None, f"rollout {rollout_id} has no attempt"
+    return attempt
