@@ -85,7 +85,7 @@ class StoreError(RelightError):
     http_status = 503
 
 
-class NotFoundError(RelightError):
+class NotFoundError(RelightError, ValueError):
     """There is no such thing."""
 
     http_status = 404

@@ -103,8 +103,9 @@ async def translated() -> AsyncGenerator[None]:
 class Database:
     """A pool of connections and the named queries."""
 
-    def __init__(self, pool: asyncpg.Pool) -> None:
+    def __init__(self, pool: asyncpg.Pool, url: str) -> None:
         self.pool = pool
+        self.url = url
 
     @classmethod
     async def connect(cls, url: str, *, max_size: int = 8) -> Database:
@@ -130,7 +131,7 @@ class Database:
                 f"can't reach Postgres at {redact_url(url)}: {error or type(error).__name__}; "
                 "check RELIGHT_POSTGRES_URL, or start the embedded stack with `relight up`"
             ) from error
-        return cls(pool)
+        return cls(pool, url)
 
     async def close(self) -> None:
         """Close the pool; connections that hang are dropped after 5 s."""
