@@ -7,11 +7,9 @@ left out. Shared by all checkouts of a user.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -20,16 +18,14 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import aiohttp
-
 from relight.worker.temporal_binary import cache_folder
+from tests.support.processes import free_port, serving
 
 REQUIREMENTS = Path(__file__).with_name("peer-requirements.txt")
 OWN_UV = Path(__file__).parents[2] / ".relight" / "tools" / "uv" / "bin" / "uv"
 """Where `make setup` puts one if there is none on PATH."""
 ENVIRONMENT = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "PYTHONUNBUFFERED": "1"}
 """LiteLLM fetches a price list as it is imported, unless it is told not to."""
-START_SECONDS = 120.0
 
 
 def peer_python() -> Path:
@@ -82,43 +78,8 @@ def _without(*names: str) -> dict[str, str]:
 @asynccontextmanager
 async def peer_store(log: Path) -> AsyncGenerator[tuple[str, int]]:
     """Its store server (`agl store`, in memory) as a process; yields its URL and pid."""
-    port = _free_port()
-    code = "from agentlightning.cli.store import main; raise SystemExit(main())"
-    flags = ("--host", "127.0.0.1", "--port", str(port), "--log-level", "WARNING")
-    with log.open("w") as output:
-        child = await asyncio.create_subprocess_exec(
-            peer_python(), "-c", code, *flags, stdout=output, stderr=output, env=peer_environment()
-        )
-    try:
-        url = f"http://127.0.0.1:{port}"
-        if not await _answers(f"{url}/v1/agl/health", child):
-            raise RuntimeError(f"the peer's store ended as it started; see {log}")
-        yield url, child.pid
-    finally:
-        if child.returncode is None:
-            child.terminate()
-            try:
-                await asyncio.wait_for(child.wait(), 5)
-            except TimeoutError:
-                child.kill()
-        await child.wait()
-
-
-async def _answers(url: str, child: asyncio.subprocess.Process) -> bool:
-    """Wait until the server answers, for its imports alone take seconds; False: it ended."""
-    async with aiohttp.ClientSession() as session, asyncio.timeout(START_SECONDS):
-        while child.returncode is None:
-            try:
-                async with session.get(url) as response:
-                    if response.status == 200:
-                        return True
-            except aiohttp.ClientError:
-                pass
-            await asyncio.sleep(0.1)
-    return False
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    module = ("-m", "agentlightning.cli.store", "--host", "127.0.0.1", "--port", str(port), "--log-level", "WARNING")
+    async with serving((peer_python(), *module), f"{url}/v1/agl/health", log, peer_environment()) as pid:
+        yield url, pid

@@ -1,0 +1,82 @@
+"""What Agent Lightning 0.3's users have installed works with our store: its client, and its runner.
+
+The same scripts drive its own server in the long tests: what they ask for is what that does, not what we take it to do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.peer import peer_environment, peer_python, peer_store
+from tests.support.postgres import fresh_database_url
+from tests.support.processes import TOKEN, store_process
+
+HERE = Path(__file__).parent
+SCRIPT_SECONDS = 180
+
+
+@pytest.fixture(scope="session")
+def python() -> Path:
+    """The Python of the peer's environment."""
+    return peer_python()
+
+
+@pytest.fixture(params=["relight", pytest.param("peer", marks=pytest.mark.long)])
+async def store_url(request: pytest.FixtureRequest, python: Path, tmp_path: Path) -> AsyncGenerator[str]:
+    """Each server in turn: its own, in memory, and ours on Postgres, with the token in its URL."""
+    log = tmp_path / "store.log"
+    if request.param == "peer":
+        async with peer_store(log) as (url, _):
+            yield url
+    else:
+        maintenance = request.getfixturevalue("postgres_url")
+        async with fresh_database_url(maintenance) as database_url, store_process(database_url, log) as (url, _):
+            yield url.replace("http://", f"http://relight:{TOKEN}@")
+
+
+async def printed(python: Path, script: str, url: str, folder: Path) -> dict[str, Any]:
+    """The JSON object that a script of the peer's environment prints about a store."""
+    pipe = asyncio.subprocess.PIPE
+    child = await asyncio.create_subprocess_exec(
+        python, HERE / script, url, stdout=pipe, stderr=pipe, cwd=folder, env=peer_environment()
+    )
+    try:
+        async with asyncio.timeout(SCRIPT_SECONDS):
+            out, errors = await child.communicate()
+    finally:
+        if child.returncode is None:
+            child.kill()
+            await child.wait()
+    assert child.returncode == 0, errors.decode()[-4000:]
+    return json.loads(out.splitlines()[-1])
+
+
+async def test_the_published_client_drives_the_store_through_all_of_its_methods(
+    python: Path, store_url: str, tmp_path: Path
+) -> None:
+    results = await printed(python, "client_checks.py", store_url, tmp_path)
+    failed = {name: result for name, result in results.items() if result != "ok"}
+    assert not failed, "\n".join(f"{name}:\n{result}" for name, result in failed.items())
+    assert len(results) > 20
+
+
+async def test_the_published_runner_runs_agents_against_the_store(python: Path, store_url: str, tmp_path: Path) -> None:
+    found = await printed(python, "run_agents.py", store_url, tmp_path)
+    traced = ["agentlightning.message", "agentlightning.operation"]
+    rewarded = [*traced, "agentlightning.annotation"]
+    well = {"status": "succeeded", "attempts": ["succeeded"], "workers": ["Worker-1"], "sequence_ids": [1, 2, 3]}
+    for name, reward in {"right": 1.0, "wrong": 0.0, "returned": 1.0, "written": 1.0}.items():
+        assert found[name] == well | {"spans": rewarded, "reward": reward}, name
+    assert found["broken"] == well | {
+        "status": "failed", "attempts": ["failed"], "sequence_ids": [1, 2], "spans": traced, "reward": None
+    }  # fmt: skip
+    assert found["retried"] == well | {
+        "attempts": ["failed", "succeeded"], "sequence_ids": [1, 2, 3, 4, 5], "spans": rewarded, "reward": 1.0
+    }  # fmt: skip
+    assert found["worker"] == {"status": "idle", "has_statistics": True}
