@@ -6,9 +6,9 @@ Status names are Agent Lightning 0.3's; `failure_class` says more than a status 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 Mode = Literal["train", "val", "test"]
 
@@ -77,6 +77,14 @@ class FailureClass(StrEnum):
 
 PLATFORM_FAILURES = frozenset({FailureClass.INFRASTRUCTURE, FailureClass.ENGINE_ERROR, FailureClass.GRADER_ERROR})
 """Classes that are not the agent's doing; only these are filled up (semantics 11)."""
+AGENT_FAILURES = tuple(
+    kind
+    for kind in FailureClass
+    if kind.attempt_status is AttemptStatus.FAILED
+    and kind not in PLATFORM_FAILURES
+    and kind is not FailureClass.CANCELLED
+)
+"""What 0.3 calls `failed`: the agent's own failures, deadlines aside."""
 
 
 class RolloutConfig(BaseModel):
@@ -94,6 +102,15 @@ class RolloutConfig(BaseModel):
     """Which failures are tried again while `max_attempts` allows it."""
     backoff_seconds: float = Field(default=1.0, ge=0)
     """Wait before try 2; doubles with every try, up to 60 s."""
+
+    @field_validator("retry_condition", mode="before")
+    @classmethod
+    def _spell_out(cls, conditions: Any) -> Any:
+        """0.3's `failed` stands for several classes."""
+        if not isinstance(conditions, list) or "failed" not in conditions:
+            return cast("Any", conditions)
+        others = [condition for condition in cast("list[Any]", conditions) if condition != "failed"]
+        return [*others, *(kind for kind in AGENT_FAILURES if kind not in others)]
 
 
 class Attempt(BaseModel):
