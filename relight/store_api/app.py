@@ -13,8 +13,10 @@ from starlette.responses import Response
 from relight.errors import ConfigError
 from relight.store.database import Database
 from relight.store.interface import AttemptStore
-from relight.store_api import routes, views
+from relight.store.lightning import LightningStore
+from relight.store_api import agl, agl_queries, routes, views
 from relight.store_api.gate import Gate
+from relight.store_api.lightning import RolloutStore
 from relight.store_api.problems import add_problem_handlers
 from relight.store_api.service import Service
 
@@ -31,8 +33,9 @@ def create_app(
     max_body_bytes: int = MAX_BODY_BYTES,
     max_total_bytes: int = MAX_TOTAL_BYTES,
     patience_seconds: float = 2.0,
+    lightning: LightningStore | None = None,
 ) -> FastAPI:
-    """The app over a store. It closes neither store nor database.
+    """The app over a store, with `lightning` or Postgres for rollouts. It closes neither store nor database.
 
     Raises:
         ConfigError: no token: the service is never open to all.
@@ -49,10 +52,13 @@ def create_app(
     app = FastAPI(title="Relight store", version=version("relight"), lifespan=lifespan, docs_url=None, redoc_url=None)
     app.state.service = service
     app.state.database = database
+    app.state.lightning = RolloutStore(database, lightning)
     app.add_api_route("/healthz", _healthz, include_in_schema=False)
     app.add_api_route("/readyz", _ready_route(database), include_in_schema=False)
     app.include_router(routes.router)
     app.include_router(views.router)
+    app.include_router(agl_queries.router)  # first: `search` is no rollout's id
+    app.include_router(agl.router)
     _complete_schema(app)
     add_problem_handlers(app)
     app.add_middleware(Gate, token=token, max_body_bytes=max_body_bytes, max_total_bytes=max_total_bytes)

@@ -1,0 +1,270 @@
+"""The rollout store over REST: `/v1/agl` with 0.3's paths, payloads and defaults, and what is added to them.
+
+An unknown id is a 404 where 0.3 fails, and null where its client expects that: workers, and `latest` of nothing.
+Queries are in `agl_queries`.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from relight.errors import NotFoundError
+from relight.store.lightning import LightningStore
+from relight.store_api.agl_answers import (
+    attempt_json,
+    bare_rollout_json,
+    dump,
+    listed,
+    resources_json,
+    rollout_json,
+    span_json,
+    worker_json,
+)
+from relight.store_api.agl_bodies import (
+    MAX_WAIT_SECONDS,
+    CancelRequest,
+    DequeueRequest,
+    EnqueueRequest,
+    NextManyRequest,
+    NextRequest,
+    Resources,
+    SpanRequest,
+    SpansRequest,
+    StartAttemptRequest,
+    StartRequest,
+    Strict,
+    UpdateAttemptRequest,
+    UpdateRolloutRequest,
+    UpdateWorkerRequest,
+    WaitRequest,
+)
+from relight.store_api.agl_calls import PREFIX, Call, Routes, call_of, raw_json
+from relight.store_api.agl_wait import unless_gone
+from relight.types.rollout import Attempt, AttemptedRollout, Rollout
+from relight.types.store import UNSET, ResourcesUpdate, Span, Worker
+
+NULL = b"null"
+router = APIRouter(prefix=PREFIX, tags=["rollout store"])
+routes = Routes(router)
+
+
+def given(body: Strict, *names: str, nullable: bool = False) -> dict[str, Any]:
+    """The fields that a caller gave; the others are unset.
+
+    Raises:
+        HTTPException: 400, null where that says nothing.
+    """
+    values = {name: getattr(body, name) if name in body.model_fields_set else UNSET for name in names}
+    for name, value in values.items():
+        if value is None and not nullable:
+            raise HTTPException(400, f"{name} is invalid; it cannot be a null value; leave it out to keep it as it is")
+    return values
+
+
+@router.get("/health")
+async def health() -> Response:
+    """The service takes requests."""
+    return raw_json(b'{"status":"ok"}')
+
+
+@routes.bare("GET", "/statistics", dict[str, Any])
+async def read_statistics(call: Call) -> bytes:
+    """How much the store holds."""
+    return dump(await call.patiently(call.store.statistics))
+
+
+@routes.bare("GET", "/capabilities", dict[str, bool])
+async def read_capabilities(call: Call) -> bytes:
+    """What the store can do."""
+    return dump(call.store.capabilities)
+
+
+@routes.post("/queues/rollouts/enqueue", EnqueueRequest, list[Rollout], 201)
+async def enqueue(call: Call, body: EnqueueRequest) -> bytes:
+    """Append rollouts to the queue."""
+    if not body.rollouts:
+        return b"[]"
+    rollouts = await call.keyed(lambda: call.store.enqueue_many_rollouts(body.rollouts, idempotency_key=call.key))
+    return listed(bare_rollout_json(rollout, call.complete) for rollout in rollouts)
+
+
+@routes.post("/queues/rollouts/dequeue", DequeueRequest, list[AttemptedRollout], optional=True)
+async def dequeue(call: Call, body: DequeueRequest) -> bytes:
+    """Claim rollouts."""
+    if body.limit <= 0:
+        return b"[]"
+    if body.limit == 1:
+        one = await call.keyed(lambda: call.store.dequeue_rollout(body.worker_id, idempotency_key=call.key))
+        claimed = [one] if one else []
+    else:
+        claimed = await call.keyed(
+            lambda: call.store.dequeue_many_rollouts(body.limit, body.worker_id, idempotency_key=call.key)
+        )
+    return listed(rollout_json(rollout, call.complete) for rollout in claimed)
+
+
+@routes.post("/rollouts", StartRequest, AttemptedRollout, 201)
+async def start_rollout(call: Call, body: StartRequest) -> bytes:
+    """Begin a rollout that is never queued."""
+    values = {name: getattr(body, name) for name in StartRequest.model_fields}
+    rollout = await call.keyed(lambda: call.store.start_rollout(**values, idempotency_key=call.key))
+    return rollout_json(rollout, call.complete)
+
+
+@routes.bare("GET", "/rollouts/{rollout_id}", AttemptedRollout | Rollout)
+async def read_rollout(call: Call) -> bytes:
+    """A rollout with its newest attempt."""
+    return rollout_json(await _rollout(call), call.complete)
+
+
+async def _rollout(call: Call) -> Rollout:
+    rollout_id = call.path["rollout_id"]
+    rollout = await call.patiently(lambda: call.store.get_rollout_by_id(rollout_id))
+    if rollout is None:
+        raise NotFoundError(f"there is no rollout {rollout_id}")
+    return rollout
+
+
+@routes.post("/rollouts/{rollout_id}", UpdateRolloutRequest, Rollout)
+async def update_rollout(call: Call, body: UpdateRolloutRequest) -> bytes:
+    """Change a rollout's fields."""
+    values = given(body, "status", "config") | given(body, "input", "mode", "resources_id", "metadata", nullable=True)
+    rollout = await call.patiently(lambda: call.store.update_rollout(call.path["rollout_id"], **values))
+    return bare_rollout_json(rollout, call.complete)
+
+
+@routes.bare("DELETE", "/rollouts/{rollout_id}", None)
+async def delete_rollout(call: Call) -> bytes:
+    """Remove an ended rollout of no run, with all that belongs to it."""
+    await call.patiently(lambda: call.store.delete_rollout(call.path["rollout_id"]))
+    return NULL
+
+
+@routes.post("/rollouts/{rollout_id}/cancel", CancelRequest, Rollout, optional=True)
+async def cancel_rollout(call: Call, body: CancelRequest) -> bytes:
+    """End a rollout before its time."""
+    rollout = await call.patiently(lambda: call.store.cancel_rollout(call.path["rollout_id"], body.reason))
+    return bare_rollout_json(rollout, call.complete)
+
+
+@routes.post("/rollouts/{rollout_id}/attempts", StartAttemptRequest, AttemptedRollout, 201, optional=True)
+async def start_attempt(call: Call, body: StartAttemptRequest) -> bytes:
+    """One more attempt by hand."""
+    return rollout_json(await call.store.start_attempt(call.path["rollout_id"], body.worker_id), call.complete)
+
+
+@routes.bare("GET", "/rollouts/{rollout_id}/attempts/latest", Attempt | None)
+async def read_latest_attempt(call: Call) -> bytes:
+    """The newest attempt of a rollout, or null."""
+    attempt = await call.patiently(lambda: call.store.get_latest_attempt(call.path["rollout_id"]))
+    if attempt is None:
+        await _rollout(call)
+        return NULL
+    return attempt_json(attempt, call.complete)
+
+
+@routes.post("/rollouts/{rollout_id}/attempts/{attempt_id}", UpdateAttemptRequest, Attempt)
+async def update_attempt(call: Call, body: UpdateAttemptRequest) -> bytes:
+    """Change an attempt's fields, or those of the newest with `latest`."""
+    values = given(body, "status", "worker_id", "last_heartbeat_time", "metadata")
+    attempt = await call.patiently(
+        lambda: call.store.update_attempt(call.path["rollout_id"], call.path["attempt_id"], **values)
+    )
+    return attempt_json(attempt, call.complete)
+
+
+@routes.bare("GET", "/workers/{worker_id}", Worker | None)
+async def read_worker(call: Call) -> bytes:
+    """A worker, or null."""
+    worker = await call.patiently(lambda: call.store.get_worker_by_id(call.path["worker_id"]))
+    return NULL if worker is None else worker_json(worker)
+
+
+@routes.post("/workers/{worker_id}", UpdateWorkerRequest, Worker, optional=True)
+async def update_worker(call: Call, body: UpdateWorkerRequest) -> bytes:
+    """A worker's heartbeat."""
+    stats = body.heartbeat_stats
+    if stats is None:
+        raise HTTPException(400, "heartbeat_stats is invalid; it cannot be a null value; send an object, if only {}")
+    return worker_json(await call.patiently(lambda: call.store.update_worker(call.path["worker_id"], stats)))
+
+
+@routes.post("/resources", Resources, ResourcesUpdate, 201)
+async def add_resources(call: Call, body: Resources) -> bytes:
+    """A new snapshot. With an idempotency key there is one, however often it is sent."""
+    if call.key is None:
+        return resources_json(await call.store.add_resources(body.root))
+    resources_id = "rs-" + sha256(call.key.encode()).hexdigest()[:12]
+    there = await call.patiently(lambda: call.store.get_resources_by_id(resources_id))
+    return resources_json(there or await call.patiently(lambda: call.store.update_resources(resources_id, body.root)))
+
+
+@routes.bare("GET", "/resources/latest", ResourcesUpdate | None)
+async def read_latest_resources(call: Call) -> bytes:
+    """The newest snapshot, or null."""
+    update = await call.patiently(call.store.get_latest_resources)
+    return NULL if update is None else resources_json(update)
+
+
+@routes.bare("GET", "/resources/{resources_id}", ResourcesUpdate)
+async def read_resources(call: Call) -> bytes:
+    """A snapshot."""
+    resources_id = call.path["resources_id"]
+    update = await call.patiently(lambda: call.store.get_resources_by_id(resources_id))
+    if update is None:
+        raise NotFoundError(f"there are no resources {resources_id}")
+    return resources_json(update)
+
+
+@routes.post("/resources/{resources_id}", Resources, ResourcesUpdate)
+async def update_resources(call: Call, body: Resources) -> bytes:
+    """Make a snapshot of that id, or replace what it holds."""
+    return resources_json(await call.store.update_resources(call.path["resources_id"], body.root))
+
+
+@routes.post("/spans", SpanRequest, Span | None, 201)
+async def add_span(call: Call, body: SpanRequest) -> bytes:
+    """Keep a span; null where it is there already."""
+    span = await call.patiently(lambda: call.store.add_span(body))
+    return NULL if span is None else span_json(span, call.complete)
+
+
+@routes.post("/spans/many", SpansRequest, list[Span], 201)
+async def add_spans(call: Call, body: SpansRequest) -> bytes:
+    """Keep spans in one transaction; answers those that were new."""
+    spans = await call.patiently(lambda: call.store.add_many_spans(body.spans))
+    return listed(span_json(span, call.complete) for span in spans)
+
+
+@routes.post("/spans/next", NextRequest, dict[str, int])
+async def next_number(call: Call, body: NextRequest) -> bytes:
+    """The next number of a rollout's spans."""
+    number = await call.store.get_next_span_sequence_id(body.rollout_id, body.attempt_id)
+    return b'{"sequence_id":%d}' % number
+
+
+@routes.post("/spans/next/many", NextManyRequest, dict[str, list[int]])
+async def next_numbers(call: Call, body: NextManyRequest) -> bytes:
+    """The next numbers, one for each pair in order."""
+    pairs = [(item.rollout_id, item.attempt_id) for item in body.attempts]
+    return dump({"sequence_ids": await call.store.get_many_span_sequence_ids(pairs)})
+
+
+@router.post(
+    "/waits/rollouts", response_model=None, responses={200: {"model": list[Rollout]}}, summary="Wait for rollouts"
+)
+async def wait(request: Request, body: WaitRequest) -> Response:
+    """Those that have ended, when all have or `timeout` is over; one request waits 60 s at most."""
+    call = await call_of(request)
+    return raw_json(await unless_gone(request, _ended(call.store, body, call.complete)) or NULL)
+
+
+async def _ended(store: LightningStore, body: WaitRequest, complete: bool) -> bytes:
+    seconds = MAX_WAIT_SECONDS if body.timeout is None else min(max(body.timeout, 0.0), MAX_WAIT_SECONDS)
+    rollouts = await store.wait_for_rollouts(rollout_ids=body.rollout_ids, timeout=seconds)
+    return listed(bare_rollout_json(rollout, complete) for rollout in rollouts)

@@ -1,0 +1,164 @@
+"""What the service answers under `/v1/agl`: exactly 0.3's fields, which its client can read, or on request all.
+
+0.3 knows three reasons for another attempt where Relight knows ten, and attributes that are flat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, cast
+
+import orjson
+from pydantic import BaseModel
+from pydantic_core import to_json
+
+from relight.types.rollout import Attempt, AttemptedRollout, Rollout, RolloutConfig
+from relight.types.store import PaginatedResult, ResourcesUpdate, Span, Worker
+
+ROLLOUT_FIELDS = ("rollout_id", "input", "start_time", "end_time", "mode", "resources_id", "status", "metadata")
+ATTEMPT_FIELDS = (
+    "rollout_id",
+    "attempt_id",
+    "sequence_id",
+    "start_time",
+    "end_time",
+    "status",
+    "worker_id",
+    "last_heartbeat_time",
+    "metadata",
+)
+CONTEXT = {"trace_id": "", "span_id": "", "is_remote": False, "trace_state": {}}
+RESOURCE = {"attributes": {}, "schema_url": ""}
+EVENT = {"name": "", "attributes": {}}
+
+
+def dump(value: Any) -> bytes:
+    """JSON, also of numbers that are too large for 64 bits. What is no number becomes null."""
+    try:
+        return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)
+    except TypeError:
+        return to_json(value, inf_nan_mode="null")
+
+
+def listed(items: Iterable[bytes]) -> bytes:
+    """A JSON array of what is JSON already."""
+    return b"[" + b",".join(items) + b"]"
+
+
+def page(result: PaginatedResult[Any], encode: Callable[[Any], bytes]) -> bytes:
+    """0.3's page object."""
+    tail = b',"limit":%d,"offset":%d,"total":%d}' % (result.limit, result.offset, result.total)
+    return b'{"items":' + listed(encode(item) for item in result) + tail
+
+
+def cursor_page(items: Sequence[Any], encode: Callable[[Any], bytes], limit: int, following: str | None) -> bytes:
+    """A page that is continued with the cursor `next`."""
+    head = b'{"items":' + listed(encode(item) for item in items)
+    return head + b',"limit":%d,"next":' % limit + orjson.dumps(following) + b"}"
+
+
+def whole(model: BaseModel) -> bytes:
+    """All fields of a model."""
+    return model.__pydantic_serializer__.to_json(model)
+
+
+def rollout_json(rollout: Rollout, complete: bool) -> bytes:
+    """A rollout, with its attempt where it has one."""
+    return whole(rollout) if complete else dump(_plain_rollout(rollout))
+
+
+def bare_rollout_json(rollout: Rollout, complete: bool) -> bytes:
+    """A rollout without an attempt, as 0.3 answers where it was changed, enqueued or waited for."""
+    if not complete:
+        return dump(_plain_rollout(rollout, bare=True))
+    if isinstance(rollout, AttemptedRollout):
+        return rollout.model_dump_json(exclude={"attempt"}).encode()
+    return whole(rollout)
+
+
+def attempt_json(attempt: Attempt, complete: bool) -> bytes:
+    """An attempt."""
+    return whole(attempt) if complete else dump(_plain_attempt(attempt))
+
+
+def worker_json(worker: Worker) -> bytes:
+    """A worker."""
+    return whole(worker)
+
+
+def resources_json(update: ResourcesUpdate) -> bytes:
+    """A snapshot of resources."""
+    return whole(update)
+
+
+def span_json(span: Span, complete: bool) -> bytes:
+    """A span."""
+    return whole(span) if complete else dump(_plain_span(span))
+
+
+def _plain_rollout(rollout: Rollout, *, bare: bool = False) -> dict[str, Any]:
+    values = rollout.__dict__
+    plain: dict[str, Any] = {name: values[name] for name in ROLLOUT_FIELDS}
+    plain["config"] = _plain_config(rollout.config)
+    if not bare and isinstance(rollout, AttemptedRollout):
+        plain["attempt"] = _plain_attempt(rollout.attempt)
+    return plain
+
+
+def _plain_config(config: RolloutConfig) -> dict[str, Any]:
+    return {
+        "timeout_seconds": config.timeout_seconds,
+        "unresponsive_seconds": config.unresponsive_seconds,
+        "max_attempts": config.max_attempts,
+        "retry_condition": list(dict.fromkeys(kind.attempt_status.value for kind in config.retry_condition)),
+    }
+
+
+def _plain_attempt(attempt: Attempt) -> dict[str, Any]:
+    values = attempt.__dict__
+    return {name: values[name] for name in ATTEMPT_FIELDS}
+
+
+def _plain_span(span: Span) -> dict[str, Any]:
+    plain: dict[str, Any] = dict(span.__dict__)
+    plain.update(span.__pydantic_extra__ or {})
+    plain["status"] = {"status_code": span.status.status_code, "description": span.status.description}
+    plain["attributes"] = _flat(span.attributes)
+    plain["resource"] = RESOURCE | span.resource
+    plain["resource"]["attributes"] = _flat(plain["resource"]["attributes"])
+    if span.events:
+        plain["events"] = [_plain_event(event) for event in span.events]
+    if span.links:
+        plain["links"] = [_plain_link(link) for link in span.links]
+    for name in ("context", "parent"):
+        if plain[name] is not None:
+            plain[name] = CONTEXT | plain[name]
+    return plain
+
+
+def _plain_event(event: dict[str, Any]) -> dict[str, Any]:
+    return EVENT | event | {"attributes": _flat(event.get("attributes"))}
+
+
+def _plain_link(link: dict[str, Any]) -> dict[str, Any]:
+    if "context" in link:
+        return link | {"context": CONTEXT | link["context"]}
+    ours = {name: link[name] for name in CONTEXT if name in link}
+    return {"context": CONTEXT | ours, "attributes": _flat(link.get("attributes"))}
+
+
+def _flat(attributes: Any) -> dict[str, Any]:
+    """Attributes whose values 0.3 knows; others, nested ones above all, are given as JSON text."""
+    if not isinstance(attributes, dict):
+        return {}
+    known = cast("dict[str, Any]", attributes)
+    return {name: value if _is_attribute(value) else dump(value).decode() for name, value in known.items()}
+
+
+def _is_attribute(value: Any) -> bool:
+    if isinstance(value, str | int | float):
+        return True
+    if not isinstance(value, list):
+        return False
+    kinds = {type(item) for item in cast("list[Any]", value)}
+    return not kinds or kinds in ({str}, {bool}, {int}, {float}, {int, float})

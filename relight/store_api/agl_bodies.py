@@ -1,0 +1,184 @@
+"""What callers send under `/v1/agl`: 0.3's bodies and queries with its defaults, and what is added to them."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, RootModel
+
+from relight.types.resources import NamedResources
+from relight.types.rollout import AttemptStatus, FailureClass, Mode, RolloutConfig, RolloutStatus
+from relight.types.store import EnqueueRolloutRequest, FilterLogic, SortOrder, Span, WorkerStatus
+
+MAX_WAIT_SECONDS = 60.0
+MAX_PAGE = 1000
+
+
+class Strict(BaseModel):
+    """A body without unknown fields."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+class EnqueueRequest(Strict):
+    """Rollouts for the queue, in order."""
+
+    rollouts: list[EnqueueRolloutRequest]
+
+
+class DequeueRequest(Strict):
+    """A claim."""
+
+    limit: int = Field(default=1, le=MAX_PAGE)
+    worker_id: str | None = None
+
+
+class StartRequest(Strict):
+    """A rollout that begins at once."""
+
+    input: Any
+    mode: Mode | None = None
+    resources_id: str | None = None
+    config: RolloutConfig | None = None
+    metadata: dict[str, Any] | None = None
+    worker_id: str | None = None
+
+
+class StartAttemptRequest(Strict):
+    """One more attempt."""
+
+    worker_id: str | None = None
+
+
+class CancelRequest(Strict):
+    """Why a rollout ends before its time."""
+
+    reason: str = "cancelled"
+
+
+class UpdateRolloutRequest(Strict):
+    """Fields to change; those that are not given stay as they are."""
+
+    input: Any = None
+    mode: Mode | None = None
+    resources_id: str | None = None
+    status: RolloutStatus | None = None
+    config: RolloutConfig | None = None
+    metadata: dict[str, Any] | None = None
+
+
+class UpdateAttemptRequest(Strict):
+    """Fields to change; none of them may be null."""
+
+    status: AttemptStatus | None = None
+    worker_id: str | None = None
+    last_heartbeat_time: float | None = None
+    metadata: dict[str, Any] | None = None
+
+
+class UpdateWorkerRequest(Strict):
+    """A heartbeat."""
+
+    heartbeat_stats: dict[str, Any] | None = None
+
+
+class Resources(RootModel[NamedResources]):
+    """Resources by name."""
+
+
+class SpanRequest(Span):
+    """A span to keep."""
+
+
+class SpansRequest(Strict):
+    """Spans to keep in one transaction."""
+
+    spans: list[Span]
+
+
+class NextRequest(Strict):
+    """Whose next number is wanted."""
+
+    rollout_id: str
+    attempt_id: str
+
+
+class NextManyRequest(Strict):
+    """Whose next numbers are wanted, in order."""
+
+    attempts: list[NextRequest] = Field(max_length=10_000)
+
+
+class WaitRequest(Strict):
+    """Which rollouts to wait for, and how long; null waits as long as one request may."""
+
+    rollout_ids: list[str] = Field(max_length=10_000)
+    timeout: float | None = None
+
+
+class Paged(Strict):
+    """Where a page starts, and how long it is."""
+
+    limit: int = -1
+    """-1: all."""
+    offset: int = 0
+    sort_by: str | None = None
+    sort_order: SortOrder = "asc"
+    fields: Literal["all"] | None = None
+    """All fields of what is found, and not only those that 0.3 knows."""
+
+
+class RolloutQuery(Paged):
+    """Which rollouts. A `cursor`, empty at first, pages by what was read and not by position."""
+
+    status_in: list[RolloutStatus] | None = None
+    rollout_id_in: list[str] | None = None
+    rollout_id_contains: str | None = None
+    filter_logic: FilterLogic = "and"
+    mode: Mode | None = None
+    run: str | None = None
+    step: int | None = None
+    failure_class: FailureClass | None = None
+    reward_min: float | None = None
+    reward_max: float | None = None
+    cursor: str | None = None
+
+
+class AttemptQuery(Paged):
+    """Which attempts of a rollout."""
+
+    sort_by: str | None = "sequence_id"
+
+
+class WorkerQuery(Paged):
+    """Which workers."""
+
+    status_in: list[WorkerStatus] | None = None
+    worker_id_contains: str | None = None
+    filter_logic: FilterLogic = "and"
+
+
+class ResourcesQuery(Paged):
+    """Which snapshots of resources."""
+
+    resources_id: str | None = None
+    resources_id_contains: str | None = None
+    filter_logic: FilterLogic = "and"
+
+
+class SpanQuery(Paged):
+    """Which spans of a rollout; `attempt_id` may be `latest`."""
+
+    rollout_id: str
+    attempt_id: str | None = None
+    trace_id: str | None = None
+    trace_id_contains: str | None = None
+    span_id: str | None = None
+    span_id_contains: str | None = None
+    parent_id: str | None = None
+    parent_id_contains: str | None = None
+    name: str | None = None
+    name_contains: str | None = None
+    filter_logic: FilterLogic = "and"
+    sort_by: str | None = "sequence_id"
+    cursor: str | None = None

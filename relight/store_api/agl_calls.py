@@ -1,0 +1,152 @@
+"""How a route under `/v1/agl` is called: bytes go straight into its body's type, and its answer is bytes already.
+
+FastAPI knows these routes for its schema only; what it does for a request otherwise is left out, since they are hot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from fastapi import APIRouter, Request
+from fastapi.routing import APIRoute
+from pydantic import BaseModel
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from relight.store.lightning import LightningStore
+from relight.store_api.routes import REFERENCE, bodies, parse_body
+from relight.store_api.service import Service
+
+PREFIX = "/v1/agl"
+JSON = "application/json"
+KEY_HEADER = "idempotency-key"
+FIELDS_HEADER = "relight-fields"
+MAX_KEY_CHARACTERS = 200
+Body = TypeVar("Body", bound=BaseModel)
+Answer = TypeVar("Answer")
+
+
+class RawRoute(APIRoute):
+    """A route whose endpoint takes the request and answers a response."""
+
+    def __init__(self, path: str, endpoint: Callable[[Request], Awaitable[Response]], **options: Any) -> None:
+        super().__init__(path, endpoint, **options)
+
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            response = await endpoint(Request(scope, receive, send))
+            await response(scope, receive, send)
+
+        self.app = app
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request to the rollout store."""
+
+    request: Request
+    store: LightningStore
+
+    @property
+    def path(self) -> dict[str, str]:
+        """Values in the path, by name."""
+        return self.request.path_params
+
+    @property
+    def complete(self) -> bool:
+        """True where the caller wants all fields, and not only those that 0.3 knows."""
+        request = self.request
+        return request.headers.get(FIELDS_HEADER) == "all" or request.query_params.get("fields") == "all"
+
+    @property
+    def key(self) -> str | None:
+        """The caller's idempotency key."""
+        return self.request.headers.get(KEY_HEADER, "")[:MAX_KEY_CHARACTERS] or None
+
+    async def patiently(self, work: Callable[[], Awaitable[Answer]]) -> Answer:
+        """Do what may be done twice, again while Postgres is away."""
+        service: Service = self.request.app.state.service
+        return await service.patiently(work)
+
+    async def keyed(self, work: Callable[[], Awaitable[Answer]]) -> Answer:
+        """Do what may be done twice only with a key."""
+        return await (self.patiently(work) if self.key else work())
+
+
+async def call_of(request: Request) -> Call:
+    """A request with the store that it is for."""
+    return Call(request, await request.app.state.lightning())
+
+
+def raw_json(content: bytes, status: int = 200) -> Response:
+    """JSON that is bytes already."""
+    return Response(content, status, media_type=JSON)
+
+
+class Routes:
+    """A router whose handlers take a `Call` and their body."""
+
+    def __init__(self, router: APIRouter) -> None:
+        self.router = router
+
+    def post(
+        self, path: str, body: type[Body], answer: Any, status: int = 200, *, optional: bool = False
+    ) -> Callable[[Callable[[Call, Body], Awaitable[bytes]]], Callable[[Call, Body], Awaitable[bytes]]]:
+        """Register a handler with a body. An optional body may be empty or null."""
+
+        def register(handle: Callable[[Call, Body], Awaitable[bytes]]) -> Callable[[Call, Body], Awaitable[bytes]]:
+            async def endpoint(request: Request) -> Response:
+                raw = await request.body()
+                parsed = parse_body(body, b"{}" if optional and raw.strip() in (b"", b"null") else raw)
+                return raw_json(await handle(await call_of(request), parsed), status)
+
+            bodies.append(body)
+            self._add("POST", path, endpoint, handle, answer, status, _body_schema(body, required=not optional))
+            return handle
+
+        return register
+
+    def bare(
+        self, method: str, path: str, answer: Any, status: int = 200
+    ) -> Callable[[Callable[[Call], Awaitable[bytes]]], Callable[[Call], Awaitable[bytes]]]:
+        """Register a handler without a body."""
+
+        def register(handle: Callable[[Call], Awaitable[bytes]]) -> Callable[[Call], Awaitable[bytes]]:
+            async def endpoint(request: Request) -> Response:
+                return raw_json(await handle(await call_of(request)), status)
+
+            self._add(method, path, endpoint, handle, answer, status, {})
+            return handle
+
+        return register
+
+    def _add(
+        self,
+        method: str,
+        path: str,
+        endpoint: Callable[[Request], Awaitable[Response]],
+        handle: Callable[..., Any],
+        answer: Any,
+        status: int,
+        extra: dict[str, Any],
+    ) -> None:
+        names = [part[1:-1] for part in path.split("/") if part.startswith("{")]
+        parameters = [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
+        self.router.add_api_route(
+            path,
+            endpoint,
+            methods=[method],
+            name=handle.__name__,
+            summary=(handle.__doc__ or "").strip(),
+            response_model=None,
+            responses={status: {"model": answer}},
+            status_code=status,
+            openapi_extra=extra | ({"parameters": parameters} if parameters else {}),
+            route_class_override=RawRoute,
+        )
+
+
+def _body_schema(body: type[BaseModel], *, required: bool) -> dict[str, Any]:
+    schema = {"$ref": REFERENCE.format(model=body.__name__)}
+    return {"requestBody": {"required": required, "content": {JSON: {"schema": schema}}}}

@@ -1,0 +1,106 @@
+"""Queries of `/v1/agl`: each as GET with repeatable query keys, and as POST on `/search` with the same as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response
+
+from relight.store_api.agl_answers import attempt_json, page, resources_json, rollout_json, span_json, worker_json
+from relight.store_api.agl_bodies import (
+    AttemptQuery,
+    Paged,
+    ResourcesQuery,
+    RolloutQuery,
+    SpanQuery,
+    WorkerQuery,
+)
+from relight.store_api.agl_calls import PREFIX, Call, Routes, call_of, raw_json
+from relight.store_api.agl_pages import check_page
+from relight.types.rollout import Attempt, Rollout
+from relight.types.store import ResourcesUpdate, Span, Worker
+
+router = APIRouter(prefix=PREFIX, tags=["rollout store"])
+routes = Routes(router)
+PAGE = dict[str, Any]
+
+
+async def _answer(request: Request, query: Any, search: Callable[[Call, Any], Awaitable[bytes]]) -> Response:
+    return raw_json(await search(await call_of(request), query))
+
+
+def _arguments(query: Paged, *besides: str) -> dict[str, Any]:
+    return query.model_dump(exclude={"cursor", "fields", *besides})
+
+
+def _complete(call: Call, query: Paged) -> bool:
+    return query.fields == "all" or call.complete
+
+
+@routes.post("/rollouts/search", RolloutQuery, PAGE)
+async def search_rollouts(call: Call, query: RolloutQuery) -> bytes:
+    """A page of rollouts, each with its newest attempt."""
+    check_page(query, Rollout)
+    result = await call.patiently(lambda: call.store.query_rollouts(**_arguments(query)))
+    complete = _complete(call, query)
+    return page(result, lambda rollout: rollout_json(rollout, complete))
+
+
+@router.get("/rollouts", response_model=PAGE)
+async def query_rollouts(request: Request, query: Annotated[RolloutQuery, Query()]) -> Response:
+    """A page of rollouts."""
+    return await _answer(request, query, search_rollouts)
+
+
+@routes.post("/rollouts/{rollout_id}/attempts/search", AttemptQuery, PAGE)
+async def search_attempts(call: Call, query: AttemptQuery) -> bytes:
+    """A page of a rollout's attempts."""
+    check_page(query, Attempt)
+    result = await call.patiently(lambda: call.store.query_attempts(call.path["rollout_id"], **_arguments(query)))
+    complete = _complete(call, query)
+    return page(result, lambda attempt: attempt_json(attempt, complete))
+
+
+@router.get("/rollouts/{rollout_id}/attempts", response_model=PAGE)
+async def query_attempts(request: Request, rollout_id: str, query: Annotated[AttemptQuery, Query()]) -> Response:
+    """A page of a rollout's attempts."""
+    return await _answer(request, query, search_attempts)
+
+
+@routes.post("/workers/search", WorkerQuery, PAGE)
+async def search_workers(call: Call, query: WorkerQuery) -> bytes:
+    """A page of workers."""
+    check_page(query, Worker)
+    return page(await call.patiently(lambda: call.store.query_workers(**_arguments(query))), worker_json)
+
+
+@router.get("/workers", response_model=PAGE)
+async def query_workers(request: Request, query: Annotated[WorkerQuery, Query()]) -> Response:
+    """A page of workers."""
+    return await _answer(request, query, search_workers)
+
+
+@router.get("/resources", response_model=PAGE)
+async def query_resources(request: Request, query: Annotated[ResourcesQuery, Query()]) -> Response:
+    """A page of resources' snapshots."""
+    check_page(query, ResourcesUpdate)
+    call = await call_of(request)
+    return raw_json(page(await call.patiently(lambda: call.store.query_resources(**_arguments(query))), resources_json))
+
+
+@routes.post("/spans/search", SpanQuery, PAGE)
+async def search_spans(call: Call, query: SpanQuery) -> bytes:
+    """A page of a rollout's spans."""
+    check_page(query, Span)
+    arguments = _arguments(query, "rollout_id", "attempt_id")
+    result = await call.patiently(lambda: call.store.query_spans(query.rollout_id, query.attempt_id, **arguments))
+    complete = _complete(call, query)
+    return page(result, lambda span: span_json(span, complete))
+
+
+@router.get("/spans", response_model=PAGE)
+async def query_spans(request: Request, query: Annotated[SpanQuery, Query()]) -> Response:
+    """A page of a rollout's spans."""
+    return await _answer(request, query, search_spans)

@@ -1,0 +1,27 @@
+"""The rollout store that the routes ask: made over Postgres on first use, since making it needs an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+
+from relight.store.database import Database
+from relight.store.lightning import LightningStore
+
+
+class RolloutStore:
+    """Answers the store when it is called."""
+
+    def __init__(self, database: Database, store: LightningStore | None = None) -> None:
+        self._database = database
+        self._store = store
+        self._making = asyncio.Lock()
+
+    async def __call__(self) -> LightningStore:
+        """The store."""
+        if self._store is None:
+            async with self._making:
+                if self._store is None:
+                    from relight.store.lightning_postgres import PostgresLightningStore
+
+                    self._store = await PostgresLightningStore.create(self._database)
+        return self._store
