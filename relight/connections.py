@@ -44,8 +44,8 @@ def _setting(name: str, settings: Settings, options: dict[str, Any], option: str
     return str(options[option])
 
 
-async def connect_database(settings: Settings, **pool: int) -> Database:
-    """A pool on the run's Postgres, with the schema up to date.
+async def connect_database(settings: Settings, *, migrate: bool = True, **pool: int) -> Database:
+    """A pool on the run's Postgres, with the schema up to date; with `migrate=False` it is left as it is.
 
     Raises:
         ConfigError: no address is set.
@@ -56,5 +56,6 @@ async def connect_database(settings: Settings, **pool: int) -> Database:
             "no Postgres is set: give RELIGHT_POSTGRES_URL, or start the embedded stack with `relight up`"
         )
     database = await Database.connect(settings.postgres_url, **pool)
-    await database.migrate()
+    if migrate:
+        await database.migrate()
     return database

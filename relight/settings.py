@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import BaseModel, ByteSize, ConfigDict, Field, SecretStr, ValidationError
 
 from relight.errors import ConfigError
 from relight.types.names import GPU_QUEUE, ORCHESTRATOR_QUEUE, RUNNER_QUEUE
@@ -53,6 +53,10 @@ class Settings(BaseModel):
     trainer_module: str = "relight.gpu_worker.trainer_process"
     """What is started as a trainer's ranks."""
     log_level: str = "info"
+    retention_days: int | None = Field(default=None, ge=1)
+    """Spans, model calls and bodies of rollouts older than so many days are dropped; None keeps them for ever."""
+    retention_bytes: ByteSize | None = Field(default=None, ge=1)
+    """The oldest days of them are dropped above this size, such as 50GB."""
 
     @property
     def token_value(self) -> str | None:

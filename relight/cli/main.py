@@ -47,7 +47,7 @@ COMMANDS: dict[str, Command] = {
     "logs": Command("relight.cli.logs:logs", "Print logs of the stack, or of an attempt.", RUNS),
     "demo": Command("relight.cli.demo:demo", "Train the calculator agent from start to end.", RUNS),
     "runner": Command("relight.cli.services:runner", "Serve agents: run their attempts.", SERVICES),
-    "store": Command("relight.cli.services:store", "Serve the store over HTTP.", SERVICES),
+    "store": Command("relight.cli.store:app", "Serve the store over HTTP; check it, retain less.", SERVICES),
     "gateway": Command("relight.cli.services:gateway", "Serve model calls to agents and record them.", SERVICES),
     "orchestrator": Command("relight.cli.services:orchestrator", "Host the workflows.", SERVICES),
     "gpu-worker": Command("relight.cli.services:gpu_worker", "Hold the engines and the trainer.", SERVICES),
@@ -67,6 +67,9 @@ def load(name: str) -> Any:
     if isinstance(target, typer.Typer):
         for info in target.registered_commands:
             info.callback = common.registered(info.callback) if info.callback else None
+        own = target.registered_callback
+        if own and own.callback:
+            own.callback = common.registered(own.callback)
         return typer.main.get_command(target)
     epilog = getattr(module, "EPILOG", None)
     text = epilog.get(attribute) if isinstance(epilog, dict) else epilog

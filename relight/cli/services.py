@@ -33,10 +33,6 @@ class Isolation(StrEnum):
 
 
 EPILOG = {
-    "store": """\b
-Examples:
-  RELIGHT_POSTGRES_URL=postgresql://relight@db/relight?sslmode=verify-full relight store
-  relight store --store-url http://0.0.0.0:4747""",
     "gateway": """\b
 Examples:
   relight gateway --gateway-url http://10.0.0.7:4748 --store-url http://10.0.0.5:4747""",

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from relight.store.database import Connection, Database, queries, translated
+from relight.errors import PostgresError
+from relight.store.database import Connection, Database, migrations, queries, translated
 
 PREFIX = "check_"
 MAX_ROWS = 20
@@ -47,13 +48,29 @@ def saying(query: str) -> str:
 
 
 async def check_store(database: Database) -> list[Violation]:
-    """What does not hold, in one snapshot; nothing is locked and nothing is written."""
+    """What does not hold, in one snapshot; nothing is locked and nothing is written.
+
+    Raises:
+        PostgresError: the schema is not the one that these invariants speak of.
+    """
     async with (
         translated(),
         database.pool.acquire() as connection,
         connection.transaction(isolation="repeatable_read", readonly=True),
     ):
+        await _require_schema(connection)
         return await check_on(connection)
+
+
+async def _require_schema(connection: Connection) -> None:
+    wanted, there = migrations()[-1][0], 0
+    if await connection.fetchval("select to_regclass('migrations')") is not None:
+        there = await connection.fetchval("select coalesce(max(version), 0) from migrations")
+    if there != wanted:
+        raise PostgresError(
+            f"the schema is version {there}, and this Relight checks version {wanted}; "
+            + ("start `relight store` once to migrate it" if there < wanted else "use the Relight that migrated it")
+        )
 
 
 async def check_on(connection: Connection) -> list[Violation]:

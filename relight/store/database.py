@@ -28,8 +28,8 @@ OUR_STATES: dict[str, type[RelightError]] = {"RL404": NotFoundError, "RL409": Co
 """SQLSTATEs that our triggers and functions raise."""
 AWAY = ("08", "53", "57")
 """Classes of SQLSTATE that pass by themselves: connection lost, out of resources, shutting down or starting."""
-TRY_AGAIN = frozenset({"40001", "40P01"})
-"""Serialization failure and deadlock: the same transaction may be sent again."""
+TRY_AGAIN = frozenset({"40001", "40P01", "55P03"})
+"""Serialization failure, deadlock, a lock that was not had in time: the same transaction may be sent again."""
 CONNECT_SECONDS = 10.0
 UNSTORABLE = ("22", "54")
 """Classes of SQLSTATE for values that can't be stored."""

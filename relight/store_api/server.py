@@ -19,6 +19,7 @@ from relight.store.database import Database
 from relight.store.envelopes import WorkerReport
 from relight.store.partitions import ensure_partitions
 from relight.store.postgres import PostgresStore
+from relight.store.retention import Policy, retain
 from relight.store_api.app import create_app
 
 log = logging.getLogger(__name__)
@@ -94,7 +95,7 @@ async def _serve(
     server = Server(config, lambda: _announce(url, on_ready))
     async with asyncio.TaskGroup() as group:
         side_tasks = [
-            group.create_task(_keep_house(database)),
+            group.create_task(_keep_house(database, Policy(settings.retention_days, settings.retention_bytes))),
             group.create_task(_keep_alive(store, report)),
             group.create_task(_obey(stop, server)),
         ]
@@ -115,14 +116,27 @@ async def _obey(stop: asyncio.Event | None, server: Server) -> None:
         server.should_exit = True
 
 
-async def _keep_house(database: Database) -> None:
-    """Partitions for the days to come."""
+async def _keep_house(database: Database, policy: Policy) -> None:
+    """Partitions for the days to come, and none for days that the policy does not keep."""
     while True:
         await asyncio.sleep(PARTITION_SECONDS)
-        try:
-            await ensure_partitions(database)
-        except RelightError as error:  # the default partitions take what comes meanwhile
-            log.warning("partitions error=%s", error)
+        await keep_house_once(database, policy)
+
+
+async def keep_house_once(database: Database, policy: Policy) -> None:
+    """What is due every hour; where Postgres is away or busy, it is done an hour later."""
+    try:
+        await ensure_partitions(database)
+    except RelightError as error:  # the default partitions take what comes meanwhile
+        log.warning("partitions error=%s", error)
+    if policy == Policy():
+        return
+    try:
+        for day in await retain(database, policy):
+            if day.action == "dropped":
+                log.info("dropped day=%s size_bytes=%d reason=%s", day.day, day.size_bytes, day.reason)
+    except RelightError as error:
+        log.warning("retention error=%s", error)
 
 
 def _own_report(url: str) -> WorkerReport:

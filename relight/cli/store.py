@@ -1,0 +1,109 @@
+"""`relight store`: the service, and what looks after its Postgres: `relight store check`, `relight store retain`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from relight.cli import output, services
+from relight.cli.render import print_table
+from relight.errors import ConfigError
+
+if TYPE_CHECKING:
+    from relight.store.check import Violation
+    from relight.store.retention import Day
+
+EPILOG = """\b
+Examples:
+  RELIGHT_POSTGRES_URL=postgresql://relight@db/relight?sslmode=verify-full relight store
+  relight store --store-url http://0.0.0.0:4747
+  relight store check
+  relight store retain --older-than 30d --max-size 50GB --dry-run"""
+app = typer.Typer(
+    name="store",
+    invoke_without_command=True,
+    epilog=EPILOG,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.callback()
+def serve(context: typer.Context, wait: services.Wait = 0.0) -> None:
+    """Serve the store over HTTP: what runners, gateways and the command line ask. Any number may share a Postgres."""
+    if context.invoked_subcommand is None:
+        services.store(wait)
+
+
+@app.command()
+async def check() -> None:
+    """Check the invariants of the store in Postgres; exit code 1 where one does not hold."""
+    from relight.connections import connect_database
+    from relight.store.check import check_store, invariants
+
+    database = await connect_database(output.settings(), migrate=False, max_size=1)
+    try:
+        found = await check_store(database)
+    finally:
+        await database.close()
+    _show_violations(found, len(invariants()))
+    if found:
+        raise SystemExit(1)
+
+
+def _show_violations(found: list[Violation], checked: int) -> None:
+    if output.wants_json():
+        for violation in found:
+            output.emit(vars(violation))
+        output.emit({"checked": checked, "broken": len(found)})
+        return
+    for violation in found:
+        output.say(f"{violation.invariant}: {violation.says}")
+        for row in violation.rows:
+            output.say("  " + ", ".join(f"{name} {_text(value)}" for name, value in row.items()))
+        if violation.more:
+            output.say("  and more")
+    output.say(f"{checked} invariants checked, {len(found) or 'none'} broken")
+
+
+def _text(value: Any) -> str:
+    return "-" if value is None else str(value)
+
+
+@app.command()
+async def retain(
+    older_than: Annotated[
+        str | None, typer.Option(metavar="AGE", help="Drop days older than this, such as 30d.", show_default=False)
+    ] = None,
+    max_size: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Drop oldest days above this, such as 50GB.", show_default=False)
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be dropped.")] = False,
+) -> None:
+    """Drop spans, model calls and bodies by day; rollouts, rewards and the ledger stay, and what a run needs."""
+    from relight.connections import connect_database
+    from relight.store import retention
+
+    settings = output.settings()
+    days = retention.parse_days(older_than) if older_than else settings.retention_days
+    size = retention.parse_size(max_size) if max_size else settings.retention_bytes
+    if days is None and size is None:
+        raise ConfigError("say what to keep: --older-than 30d, --max-size 50GB, or both")
+    database = await connect_database(settings, max_size=1)
+    try:
+        found = await retention.retain(database, retention.Policy(days, size), dry_run=dry_run)
+    finally:
+        await database.close()
+    _show_days(found, dry_run)
+
+
+def _show_days(days: list[Day], dry_run: bool) -> None:
+    if output.wants_json():
+        for day in days:
+            output.emit({"day": day.day, "size_bytes": day.size_bytes, "action": day.action, "reason": day.reason})
+        return
+    words = {"dropped": "would be dropped" if dry_run else "dropped", "kept": "kept"}
+    rows = [[str(day.day), f"{day.size_bytes / 1e6:.1f} MB", words[day.action], day.reason] for day in days]
+    print_table(("day", "size", "", "why"), rows)
