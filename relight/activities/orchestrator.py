@@ -8,6 +8,7 @@ from pathlib import Path
 from temporalio import activity
 from temporalio.client import Client
 
+from relight.activities.effects import carry_out
 from relight.activities.pollers import why_waiting
 from relight.datasets import Tasks, load_tasks, stored_id
 from relight.errors import DatasetError
@@ -15,6 +16,7 @@ from relight.faults import Place, reach
 from relight.models import check_model
 from relight.store import plans, runs
 from relight.store.database import Database
+from relight.store.descent import inherited_sets
 from relight.types import names
 from relight.types.payloads import (
     Advance,
@@ -50,10 +52,12 @@ class OrchestratorActivities:
         """Check the file's references, store its data sets, and start the run or go on with it."""
         known = await self.database.row("get_run", begin.run)
         if known is None:
+            data = begin.file.data
             await asyncio.to_thread(check_model, begin.file.model, self.data_root)
-            train = await self._tasks(begin.file.data.train, begin.file.data.required_fields)
-            held_out = begin.file.data.evaluation
-            evaluation = await self._tasks(held_out, begin.file.data.required_fields) if held_out else None
+            same = await inherited_sets(self.database, begin)
+            train = await self._tasks(same.get("train", data.train), data.required_fields)
+            held_out = same.get("evaluation", data.evaluation)
+            evaluation = await self._tasks(held_out, data.required_fields) if held_out else None
         else:
             train = Tasks([], known["train_dataset"], "")
             evaluation = Tasks([], known["eval_dataset"], "") if known["eval_dataset"] else None
@@ -113,7 +117,9 @@ class OrchestratorActivities:
     @activity.defn(name=names.CHANGE_RUN)
     async def change_run(self, change: ChangeInput) -> ChangeResult:
         """Do an operator's command and write its audit row."""
-        return await runs.change_run(self.database, change)
+        result = await runs.change_run(self.database, change)
+        await carry_out(self.database, self.client, change, result)
+        return result
 
     @activity.defn(name=names.FINISH_RUN)
     async def finish_run(self, finish: FinishInput) -> RunRequest:

@@ -150,7 +150,8 @@ class PolicyUpdate:
                 newest = await ledger.newest_checkpoint(self.db, self.run, step)
                 if newest is None or newest.version <= row["version"]:
                     continue  # training would go on from it
-                await self.db.execute("forget_checkpoint", self.run, row["version"])
+                if await self.db.value("forget_checkpoint", self.run, row["version"]) is None:
+                    continue  # a run was forked from it
             await asyncio.to_thread(shutil.rmtree, folder, True)
 
     async def _result(self, step: int, watch: Stopwatch) -> UpdateResult:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -10,9 +11,10 @@ from pydantic import ValidationError
 from relight.store.database import Connection, Database
 from relight.types import commands
 from relight.types.payloads import ChangeInput, ChangeResult
-from relight.types.run_file import describe
+from relight.types.run_file import Algorithm, describe
 
 Run = Mapping[str, Any]
+ALGORITHM_KEYS = frozenset(Algorithm.model_fields)
 
 
 def refused(reason: str) -> ChangeResult:
@@ -59,14 +61,19 @@ async def _stop(db: Database, connection: Connection, run: Run, command: command
 async def _hyperparameters(
     db: Database, connection: Connection, run: Run, command: commands.SetHyperparameters
 ) -> ChangeResult:
-    after = {**run["hyperparameters"], **command.changes()}
-    batch = after.get("batch_size", run["file"]["batch_size"])
-    mini_batches = after.get("mini_batches", run["file"]["algorithm"]["mini_batches"])
-    if mini_batches > batch:
-        return refused(f"mini_batches: {mini_batches} is more than the batch size, {batch}")
-    await db.execute("set_hyperparameters", run["run"], after, connection=connection)
+    if run["replays"] and (fixed := sorted(command.changes().keys() - ALGORITHM_KEYS)):
+        return refused(f"{', '.join(fixed)}: a replay samples nothing, so this can't change")
+    file = run["file"]
+    known = {**file["algorithm"], **file["sampling"], **{key: file[key] for key in ("batch_size", "group_size")}}
+    current = {**known, **run["hyperparameters"]}
+    wanted = {**current, **command.changes()}
+    if wanted["mini_batches"] > wanted["batch_size"]:
+        return refused(f"mini_batches: {wanted['mini_batches']} is more than the batch size, {wanted['batch_size']}")
+    changes = {**run["hyperparameters"], **command.changes()}
+    await db.execute("set_hyperparameters", run["run"], changes, connection=connection)
     effective = await _last_planned(db, connection, run) + 1
-    return ChangeResult(accepted=True, before=run["hyperparameters"], after=after, effective_step=effective)
+    before = {key: current.get(key) for key in command.changes()}
+    return ChangeResult(accepted=True, before=before, after=command.changes(), effective_step=effective)
 
 
 async def _resources(db: Database, connection: Connection, run: Run, command: commands.UpdateResources) -> ChangeResult:
@@ -96,9 +103,47 @@ async def _retry(db: Database, connection: Connection, run: Run, command: comman
     return ChangeResult(accepted=True, before=before, after="requeuing", effective_step=rollout["step"])
 
 
+async def _retry_failed(db: Database, connection: Connection, run: Run, command: commands.RetryFailed) -> ChangeResult:
+    wanted = command.failure_class.value if command.failure_class else None
+    rows = await db.fetch("requeue_failed", run["run"], wanted, connection=connection)
+    if not rows:
+        return refused(f"no rollout of an open batch has failed{f' as {wanted}' if wanted else ''}")
+    step = min(row["step"] for row in rows)
+    before = Counter(row["failure_class"] for row in rows)
+    return ChangeResult(accepted=True, before=dict(before), after={"requeuing": len(rows)}, effective_step=step)
+
+
+async def _cancel_rollout(
+    db: Database, connection: Connection, run: Run, command: commands.CancelRollout
+) -> ChangeResult:
+    rollout = await db.row("get_rollout_outcome", command.rollout_id, connection=connection)
+    if rollout is None or rollout["run"] != run["run"]:
+        return refused(f"rollout_id: this run has no rollout {command.rollout_id!r}")
+    why = command.reason or f"cancelled by {command.actor}"
+    if await db.row("cancel_rollout", command.rollout_id, why, connection=connection) is None:
+        return refused(f"rollout {command.rollout_id} can't be cancelled: it is {rollout['status']}")
+    await db.execute("close_attempts_of", [command.rollout_id], "cancelled", why, connection=connection)
+    return ChangeResult(accepted=True, before=rollout["status"], after="cancelled", effective_step=rollout["step"])
+
+
+async def _concurrency(
+    db: Database, connection: Connection, run: Run, command: commands.SetConcurrency
+) -> ChangeResult:
+    before = run["concurrency"] or run["file"].get("concurrency")
+    await db.execute("set_run_concurrency", run["run"], command.concurrency, connection=connection)
+    step = await _last_planned(db, connection, run)
+    return ChangeResult(accepted=True, before=before, after=command.concurrency, effective_step=step)
+
+
+async def _cancel(db: Database, connection: Connection, run: Run, command: commands.Cancel) -> ChangeResult:
+    step = await _last_planned(db, connection, run)
+    after = {"status": "cancelled", "epoch": run["epoch"], "reason": command.reason}
+    return ChangeResult(accepted=True, before=run["status"], after=after, effective_step=step)
+
+
 async def _last_planned(db: Database, connection: Connection, run: Run) -> int:
     row = await db.row("last_planned_step", run["run"], connection=connection)
-    return int(row["step"]) if row else 0
+    return int(row["step"]) if row else int(run["parent_step"] or 0)
 
 
 _ACTIONS: dict[str, Callable[[Database, Connection, Run, Any], Awaitable[ChangeResult]]] = {
@@ -108,4 +153,8 @@ _ACTIONS: dict[str, Callable[[Database, Connection, Run, Any], Awaitable[ChangeR
     "set_hyperparameters": _hyperparameters,
     "update_resources": _resources,
     "retry_rollout": _retry,
+    "retry_failed": _retry_failed,
+    "cancel_rollout": _cancel_rollout,
+    "set_concurrency": _concurrency,
+    "cancel": _cancel,
 }

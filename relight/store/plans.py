@@ -142,9 +142,10 @@ async def plan_step(db: Database, place: StepInput) -> StepPlan:
 
 
 async def _write_plan(db: Database, connection: Connection, run: Mapping[str, Any], step: int) -> Mapping[str, Any]:
+    if run["replays"]:
+        return await _write_replayed(db, connection, run, step)
     file = RunFile.model_validate(run["file"])
-    before = await db.row("last_planned_step", run["run"], connection=connection)
-    stream_start = int(before["plan"]["stream_end"]) if before else 0
+    stream_start = await _stream_end(db, connection, run)
     rows = await _row_count(db, connection, run["train_dataset"])
     plan = resolve_plan(file, run["hyperparameters"], step, rows, stream_start)
     batches = groups_to_batches(len(plan.positions), plan.group_size)
@@ -164,6 +165,34 @@ async def _write_plan(db: Database, connection: Connection, run: Mapping[str, An
         for index in range(plan.group_size)
     ]
     await _insert_rollouts(db, connection, run, file, "train", step, places, version=step - 1)
+    row = await db.row("lock_step", run["run"], step, connection=connection)
+    assert row is not None
+    return dict(row)
+
+
+async def _stream_end(db: Database, connection: Connection, run: Mapping[str, Any]) -> int:
+    """Tasks that a run has taken so far; a fork goes on where its parent stood."""
+    row = await db.row("last_planned_step", run["run"], connection=connection)
+    while row is None and run["parent_run"] and run["parent_step"]:
+        parent = await db.row("get_run", run["parent_run"], connection=connection)
+        assert parent is not None
+        row = await db.row("get_step", parent["run"], run["parent_step"], connection=connection)
+        run = dict(parent)
+    return int(row["plan"]["stream_end"]) if row else 0
+
+
+async def _write_replayed(db: Database, connection: Connection, run: Mapping[str, Any], step: int) -> Mapping[str, Any]:
+    """Plan a step that trains on the parent's rollouts: as they were sampled, with this run's algorithm."""
+    source = await db.row("get_step", run["parent_run"], step, connection=connection)
+    if source is None or source["status"] != "recorded":
+        raise NotFoundError(f"run {run['parent_run']}, of which {run['run']} is a replay, has no recorded step {step}")
+    file = RunFile.model_validate(run["file"])
+    mine = resolve_plan(file, run["hyperparameters"], step, 1, 0)
+    plan = ResolvedPlan.model_validate(source["plan"]).model_copy(
+        update={name: getattr(mine, name) for name in ("algorithm", "failures", "trainer_seed", "verl")}
+    )
+    dumped = plan.model_dump(mode="json")
+    await db.execute("insert_replayed_step", run["run"], step, dumped, source["resources_id"], connection=connection)
     row = await db.row("lock_step", run["run"], step, connection=connection)
     assert row is not None
     return dict(row)
@@ -359,6 +388,7 @@ async def cancel_rollout(db: Database, close: CloseRolloutInput) -> RolloutResul
         if cancelled:
             reason = (FailureClass.CANCELLED.value, close.message)
             await db.execute("close_attempts_of", [close.rollout_id], *reason, connection=connection)
+            await _audit_cancel(db, connection, close)
         row = await db.row("get_rollout_outcome", close.rollout_id, connection=connection)
     if row is None:
         raise NotFoundError(f"there is no rollout {close.rollout_id!r}")
@@ -369,3 +399,14 @@ async def cancel_rollout(db: Database, close: CloseRolloutInput) -> RolloutResul
         reward=row["reward"],
         message=row["failure"] or "",
     )
+
+
+async def _audit_cancel(db: Database, connection: Connection, close: CloseRolloutInput) -> None:
+    """Who cancelled a rollout by itself; those that end with their run have that row."""
+    if close.message == names.CANCELLED_WORKFLOW:
+        return
+    row = await db.row("get_rollout_outcome", close.rollout_id, connection=connection)
+    assert row is not None
+    key = f"cancel_rollout/{close.rollout_id}/{row['attempts']}"
+    columns = (close.rollout_id, close.actor, names.CANCEL_ROLLOUT, None, "cancelled", row["step"], None, key)
+    await db.execute("insert_audit", close.run, *columns, connection=connection)

@@ -12,6 +12,7 @@ from relight.datasets import Tasks
 from relight.errors import ConfigError, NotFoundError, SupersededError
 from relight.store.changes import apply_change
 from relight.store.database import Connection, Database
+from relight.store.descent import descend, total_steps
 from relight.types import names
 from relight.types.payloads import BeginInput, ChangeInput, ChangeResult, FinishInput, RunState
 from relight.types.run_file import RunFile
@@ -34,13 +35,6 @@ def differing_keys(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str =
     return found
 
 
-def total_steps(file: RunFile, rows: int) -> int:
-    """Steps of a run: as asked for, or whole passes over the data (a last part of a batch is left out)."""
-    if file.steps is not None:
-        return file.steps
-    return (file.epochs or 1) * max(rows // file.batch_size, 1)
-
-
 async def store_dataset(db: Database, tasks: Tasks) -> str:
     """Write a data set once; its id is the hash of its rows."""
     if await db.row("get_dataset", tasks.dataset_id) is None:
@@ -56,6 +50,7 @@ async def begin_run(db: Database, begin: BeginInput, train: Tasks, evaluation: T
 
     Raises:
         ConfigError: the name is taken by a finished run or by another file; the message names the differing keys.
+        SupersededError: a reset brought back an execution, and somebody else drives the run by now.
     """
     train_id = await store_dataset(db, train)
     eval_id = await store_dataset(db, evaluation) if evaluation else None
@@ -63,11 +58,32 @@ async def begin_run(db: Database, begin: BeginInput, train: Tasks, evaluation: T
         run = await db.row("lock_run", begin.run, connection=connection)
         if run is None:
             await _insert_run(db, connection, begin, train_id, eval_id, total_steps(begin.file, len(train.rows)))
-        elif run["driver"] != begin.driver:
-            _may_go_on(dict(run), begin.file)
-            await db.execute("take_over_run", begin.run, begin.driver, connection=connection)
-            await db.execute("requeue_cancelled", begin.run, names.CANCELLED_WORKFLOW, connection=connection)
+            if begin.parent:
+                await descend(db, connection, begin, len(train.rows))
+        elif _takes_over(dict(run), begin):
+            await _take_over(db, connection, dict(run), begin)
         return await _state(db, connection, begin.run)
+
+
+def _takes_over(run: Mapping[str, Any], begin: BeginInput) -> bool:
+    """Whether this makes a new epoch. Not where it began already, and not to go on with what is finished."""
+    if run["driver"] == begin.driver:
+        return run["status"] not in ("running", "finished")  # reset to its first task, after the run had ended
+    if begin.epoch is None:
+        _may_go_on(run, begin.file)
+        return True
+    if run["epoch"] != begin.epoch or run["status"] == "running":
+        raise SupersededError(f"run {begin.run} is driven by epoch {run['epoch']} now, not by {begin.epoch}")
+    return run["status"] != "finished"
+
+
+async def _take_over(db: Database, connection: Connection, run: Mapping[str, Any], begin: BeginInput) -> None:
+    epoch = await db.value("take_over_run", begin.run, begin.driver, connection=connection)
+    await db.execute("requeue_cancelled", begin.run, names.CANCELLED_WORKFLOW, connection=connection)
+    before, after = {"status": run["status"], "epoch": run["epoch"]}, {"status": "running", "epoch": epoch}
+    step = await db.value("last_recorded_step", begin.run, connection=connection)
+    where = (None, begin.actor, "resume", before, after, int(step) + 1, None, f"epoch/{begin.run}/{epoch}")
+    await db.execute("insert_audit", begin.run, *where, connection=connection)
 
 
 async def _insert_run(
@@ -93,14 +109,17 @@ def _may_go_on(run: Mapping[str, Any], file: RunFile) -> None:
     name = run["run"]
     if run["file_hash"] != file_hash(file):
         keys = ", ".join(differing_keys(run["file"], file.model_dump(mode="json")))
-        raise ConfigError(f"run {name} exists with another run file (differing: {keys}); choose another name")
+        raise ConfigError(
+            f"run {name} exists with another run file (differing: {keys}); choose another name, or `relight fork {name}`"
+        )
     if run["status"] == "finished":
-        raise ConfigError(f"run {name} is finished; choose another name")
+        raise ConfigError(f"run {name} is finished; choose another name, or fork it")
 
 
 async def _state(db: Database, connection: Connection, name: str) -> RunState:
     run = await db.row("get_run", name, connection=connection)
     assert run is not None
+    first = int(run["parent_step"] or 0)
     recorded = await db.value("last_recorded_step", name, connection=connection)
     evaluations = await db.fetch("evaluations_of_run", name, connection=connection)
     done = {int(row["step"]): float(row["value"]) for row in evaluations}
@@ -108,9 +127,13 @@ async def _state(db: Database, connection: Connection, name: str) -> RunState:
     return RunState(
         run=name,
         epoch=run["epoch"],
-        next_step=int(recorded),
+        next_step=max(int(recorded), first),
         total_steps=run["total_steps"],
+        finished=run["status"] == "finished",
         evaluations=done,
+        concurrency=run["concurrency"],
+        first_version=first,
+        replays=run["replays"],
     )
 
 
@@ -147,6 +170,7 @@ async def finish_run(db: Database, finish: FinishInput) -> None:
         await lock_epoch(db, connection, finish.run, finish.epoch)
         await db.execute("finish_run", finish.run, finish.status, finish.error, connection=connection)
         if finish.status == "cancelled":
+            await db.execute("audit_unasked_cancel", finish.run, finish.epoch, connection=connection)
             closed = await db.fetch("cancel_open_rollouts", finish.run, names.CANCELLED_WORKFLOW, connection=connection)
             ids = [row["rollout_id"] for row in closed]
             await db.execute("close_attempts_of", ids, "cancelled", names.CANCELLED_WORKFLOW, connection=connection)

@@ -6,6 +6,7 @@ from typing import Any, Self
 
 from pydantic import Field, model_validator
 
+from relight.types.rollout import FailureClass
 from relight.types.run_file import Section
 
 
@@ -78,6 +79,31 @@ class RetryRollout(Command):
     rollout_id: str
 
 
+class RetryFailed(Command):
+    """Try all failed rollouts of the open batches again, or those of one failure class."""
+
+    failure_class: FailureClass | None = None
+
+
+class CancelRollout(Command):
+    """Stop one rollout; it closes as `cancelled` and trains nothing."""
+
+    rollout_id: str
+    reason: str = ""
+
+
+class SetConcurrency(Command):
+    """How many rollouts of the run are under way at most; acts at once."""
+
+    concurrency: int = Field(ge=1)
+
+
+class Cancel(Command):
+    """End the run: its batches and rollouts are cancelled. `relight resume` drives it again."""
+
+    reason: str = ""
+
+
 COMMANDS: dict[str, type[Command]] = {
     "pause": Pause,
     "resume": Resume,
@@ -85,4 +111,8 @@ COMMANDS: dict[str, type[Command]] = {
     "set_hyperparameters": SetHyperparameters,
     "update_resources": UpdateResources,
     "retry_rollout": RetryRollout,
+    "retry_failed": RetryFailed,
+    "cancel_rollout": CancelRollout,
+    "set_concurrency": SetConcurrency,
+    "cancel": Cancel,
 }

@@ -45,10 +45,15 @@ STOP_AFTER_STEP: Final = "stop_after_step"
 SET_HYPERPARAMETERS: Final = "set_hyperparameters"
 UPDATE_RESOURCES: Final = "update_resources"
 RETRY_ROLLOUT: Final = "retry_rollout"
+RETRY_FAILED: Final = "retry_failed"
+CANCEL_ROLLOUT: Final = "cancel_rollout"
+SET_CONCURRENCY: Final = "set_concurrency"
 BATCH_DONE: Final = "batch_done"
 PROGRESS: Final = "progress"
-# of RolloutWorkflow
+# of TrainingWorkflow and RolloutWorkflow
 CANCEL: Final = "cancel"
+# of RolloutBatchWorkflow, beside `set_concurrency`
+LOOK_AGAIN: Final = "look_again"
 
 # Search attributes, all Keyword but the step
 SEARCH_RUN: Final = "RelightRun"

@@ -36,12 +36,34 @@ class Cursor(Payload):
     """Mean reward of the last steps, newest last; at most 20."""
     evaluations: dict[int, float] = Field(default_factory=dict[int, float])
     """Held-out reward by policy version; the first and the newest 10."""
+    concurrency: int | None = None
+    """As `set_concurrency` left it."""
+    first_version: int = 0
+    """The policy version that the run started from: 0, or the step at which it was forked."""
+    replays: bool = False
+    """Nothing is sampled: the parent's rollouts train."""
+
+
+class Parent(BaseModel):
+    """The run that a run comes from."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    run: str
+    step: int = Field(default=0, ge=0)
+    """The run starts from this policy version of its parent; 0 is the given model."""
+    replay: bool = False
+    """Train on the parent's rollouts instead of sampling."""
 
 
 class TrainingInput(RunFile):
     """Input of TrainingWorkflow: the run file; `cursor` is set by the workflow itself when it continues as new."""
 
     cursor: Cursor | None = None
+    parent: Parent | None = None
+    """Where the run is a fork or a replay; read when the run is new."""
+    actor: str = "operator"
+    """Who starts it, or drives it again."""
     history_limit: int = Field(default=4000, ge=1)
     """Events after which the workflow continues as new, between two steps."""
     gpu_queue: str = GPU_QUEUE
@@ -49,7 +71,9 @@ class TrainingInput(RunFile):
 
     def file(self) -> RunFile:
         """The run file alone."""
-        return RunFile.model_validate(self.model_dump(exclude={"cursor", "history_limit", "gpu_queue"}))
+        return RunFile.model_validate(
+            self.model_dump(exclude={"cursor", "parent", "actor", "history_limit", "gpu_queue"})
+        )
 
 
 class RunRequest(Payload):
@@ -64,8 +88,12 @@ class BeginInput(Payload):
 
     run: str
     driver: str
-    """Temporal's first execution run id: the same driver begins once."""
+    """Temporal's first execution run id, or after a reset this execution's: the same driver begins once."""
     file: RunFile
+    parent: Parent | None = None
+    actor: str = "operator"
+    epoch: int | None = None
+    """Of the execution that a reset brought back: the ended run is driven again, unless somebody else has done so."""
 
 
 class RunState(Payload):
@@ -78,7 +106,11 @@ class RunState(Payload):
     evaluated: list[int] = Field(default_factory=list[int])
     """Versions whose evaluation is recorded."""
     finished: bool = False
+    """The run has ended well: there is nothing left to do."""
     evaluations: dict[int, float] = Field(default_factory=dict[int, float])
+    concurrency: int | None = None
+    first_version: int = 0
+    replays: bool = False
 
 
 class Readiness(Payload):
@@ -105,6 +137,7 @@ class CloseRolloutInput(Payload):
     """Close a rollout that was cancelled."""
 
     rollout_id: str
+    actor: str = "temporal"
     run: str | None = None
     epoch: int = 0
     message: str = "cancelled"

@@ -174,6 +174,8 @@ class RunView(RunSummary):
     resources_id: str | None = None
     parent_run: str | None = None
     parent_step: int | None = None
+    replays: bool = False
+    """Trains on its parent's rollouts."""
     open_step: StepView | None = None
     """The oldest step that is planned and not recorded."""
     open_evaluation: OpenEvaluation | None = None

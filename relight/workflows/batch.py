@@ -11,12 +11,13 @@ from datetime import timedelta
 
 from temporalio import workflow
 from temporalio.exceptions import ChildWorkflowError, WorkflowAlreadyStartedError, is_cancelled_exception
-from temporalio.workflow import ParentClosePolicy
+from temporalio.workflow import HandlerUnfinishedPolicy, ParentClosePolicy
 
 from relight.types import names
 from relight.types.payloads import Advance, AdvanceInput, BatchInput, BatchReport, RolloutInput, RolloutResult
 from relight.workflows import search
 from relight.workflows.calls import store_call
+from relight.workflows.slots import Slots
 
 WINDOW = 200
 """Rollouts under way at once where the run sets no `concurrency`."""
@@ -31,22 +32,38 @@ class RolloutBatchWorkflow:
     @workflow.init
     def __init__(self, batch: BatchInput) -> None:
         self.batch = batch
-        self.slots = asyncio.Semaphore(min(batch.concurrency or WINDOW, WINDOW))
+        self.slots = Slots(min(batch.concurrency or WINDOW, WINDOW))
         self.done = 0
         self.failed = 0
-        self.retries: list[tuple[int, int, int]] = []
+        self.under_way: set[tuple[int, int]] = set()
+        self.late: list[asyncio.Task[tuple[int, int] | None]] = []
+        """Rollouts that were asked for while others were under way."""
 
     @workflow.run
     async def run(self, batch: BatchInput) -> BatchReport:
         """Play what is left until the batch is closed, then tell the run."""
         lost: list[tuple[int, int]] = []
         while not (report := (step := await self._advance(lost)).report):
-            results = await asyncio.gather(*(self._play(*place) for place in step.rollouts))
+            results = await asyncio.gather(*self._begin(step))
+            while self.late:
+                late, self.late = self.late, []
+                results += await asyncio.gather(*late)
             lost = [place for place in results if place]
         if batch.notify:
             run = workflow.get_external_workflow_handle(names.train_id(batch.run))
             await run.signal(names.BATCH_DONE, report)
         return report
+
+    @workflow.signal(name=names.LOOK_AGAIN, unfinished_policy=HandlerUnfinishedPolicy.ABANDON)
+    async def look_again(self) -> None:
+        """Somebody opened rollouts again: play them now, beside those under way."""
+        if self.under_way:  # else the batch is about to ask anyway
+            self.late += self._begin(await self._advance([]))
+
+    @workflow.signal(name=names.SET_CONCURRENCY)
+    def set_concurrency(self, concurrency: int) -> None:
+        """So many at once from now on; what is under way stays so."""
+        self.slots.resize(min(concurrency, WINDOW))
 
     @workflow.query(name=names.PROGRESS)
     def progress(self) -> BatchReport:
@@ -68,6 +85,12 @@ class RolloutBatchWorkflow:
         )
         return await store_call(names.ADVANCE_BATCH, question, Advance)
 
+    def _begin(self, step: Advance) -> list[asyncio.Task[tuple[int, int] | None]]:
+        """Begin to play what is not under way yet."""
+        places = [place for place in step.rollouts if (place[0], place[1]) not in self.under_way]
+        self.under_way.update((group, index) for group, index, _ in places)
+        return [asyncio.create_task(self._play(*place)) for place in places]
+
     async def _play(self, group: int, index: int, first_try: int) -> tuple[int, int] | None:
         """Run one rollout; its place where its workflow ended without a word."""
         async with self.slots:
@@ -78,6 +101,7 @@ class RolloutBatchWorkflow:
                     raise
                 workflow.logger.warning("rollout %s/%s ended without a result: %s", group, index, error.cause)
                 result = None
+        self.under_way.discard((group, index))
         self.done += 1
         self.failed += not (result and result.succeeded)
         self._show()

@@ -32,6 +32,8 @@ class CommandHandlers:
     def __init__(self) -> None:
         self.paused = False
         self.refused = 0
+        self.concurrency: int | None = None
+        """As set since the run began."""
 
     async def record_change(self, change: ChangeInput) -> ChangeResult:
         """Write the change and its audit row."""
@@ -45,6 +47,8 @@ class CommandHandlers:
         self.refused += not result.accepted
         if result.accepted and action in ("pause", "resume"):
             self.paused = action == "pause"
+        if result.accepted and action == names.SET_CONCURRENCY:
+            self.concurrency = int(result.after)
         return result
 
     async def _update(self, action: str, value: Any) -> ChangeResult:
@@ -140,3 +144,59 @@ class CommandHandlers:
     async def retry_rollout_signal(self, value: Any = None) -> None:
         """The same, as a signal."""
         await self._signal(names.RETRY_ROLLOUT, value)
+
+    @workflow.update(name=names.RETRY_FAILED)
+    async def retry_failed(self, value: Any = None) -> ChangeResult:
+        """Try all failed rollouts of the open batches again."""
+        return await self._update(names.RETRY_FAILED, value)
+
+    @retry_failed.validator
+    def _check_retry_failed(self, value: Any = None) -> None:
+        check(names.RETRY_FAILED, value)
+
+    @workflow.signal(name=names.RETRY_FAILED)
+    async def retry_failed_signal(self, value: Any = None) -> None:
+        """The same, as a signal."""
+        await self._signal(names.RETRY_FAILED, value)
+
+    @workflow.update(name=names.CANCEL_ROLLOUT)
+    async def cancel_rollout(self, value: Any) -> ChangeResult:
+        """Stop one rollout and close it as cancelled."""
+        return await self._update(names.CANCEL_ROLLOUT, value)
+
+    @cancel_rollout.validator
+    def _check_cancel_rollout(self, value: Any) -> None:
+        check(names.CANCEL_ROLLOUT, value)
+
+    @workflow.signal(name=names.CANCEL_ROLLOUT)
+    async def cancel_rollout_signal(self, value: Any = None) -> None:
+        """The same, as a signal."""
+        await self._signal(names.CANCEL_ROLLOUT, value)
+
+    @workflow.update(name=names.SET_CONCURRENCY)
+    async def set_concurrency(self, value: Any) -> ChangeResult:
+        """Change at once how many rollouts are under way."""
+        return await self._update(names.SET_CONCURRENCY, value)
+
+    @set_concurrency.validator
+    def _check_concurrency(self, value: Any) -> None:
+        check(names.SET_CONCURRENCY, value)
+
+    @workflow.signal(name=names.SET_CONCURRENCY)
+    async def set_concurrency_signal(self, value: Any = None) -> None:
+        """The same, as a signal."""
+        await self._signal(names.SET_CONCURRENCY, value)
+
+    @workflow.update(name=names.CANCEL)
+    async def cancel(self, value: Any = None) -> ChangeResult:
+        """End the run; the cancel itself comes from Temporal, asked for once the audit row is written."""
+        return await self._update(names.CANCEL, value)
+
+    @cancel.validator
+    def _check_cancel(self, value: Any = None) -> None:
+        check(names.CANCEL, value)
+
+    @workflow.signal(name=names.CANCEL)
+    async def cancel_signal(self, value: Any = None) -> None:
+        """The same, as a signal."""
+        await self._signal(names.CANCEL, value)

@@ -17,6 +17,7 @@ from relight.types.payloads import (
     StepInput,
     StepPlan,
 )
+from relight.types.shares import share
 from relight.workflows import search
 from relight.workflows.calls import store_call
 
@@ -31,10 +32,10 @@ class EvaluationWorkflow:
         place = StepInput(run=evaluation.run, epoch=evaluation.epoch, step=evaluation.version)
         plan = await store_call(names.PLAN_EVALUATION, place, StepPlan)
         workflow.set_current_details(f"{plan.rollouts} held-out rollouts with policy version {evaluation.version}")
-        await asyncio.gather(*(self._play(evaluation, batch) for batch in range(plan.batches)))
+        await asyncio.gather(*(self._play(evaluation, batch, plan.batches) for batch in range(plan.batches)))
         return await store_call(names.RECORD_EVALUATION, place, EvaluationResult)
 
-    async def _play(self, evaluation: EvaluationInput, number: int) -> BatchReport:
+    async def _play(self, evaluation: EvaluationInput, number: int, batches: int) -> BatchReport:
         batch = BatchInput(
             run=evaluation.run,
             epoch=evaluation.epoch,
@@ -44,7 +45,7 @@ class EvaluationWorkflow:
             agent=evaluation.agent,
             runner_queue=evaluation.runner_queue,
             config=evaluation.config,
-            concurrency=evaluation.concurrency,
+            concurrency=share(evaluation.concurrency, batches, number) if evaluation.concurrency else None,
             grader_queue=evaluation.grader_queue,
         )
         return await workflow.execute_child_workflow(

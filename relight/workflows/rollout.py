@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from typing import Any
 
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, is_cancelled_exception
@@ -42,6 +43,7 @@ class RolloutWorkflow:
     def __init__(self, rollout: RolloutInput) -> None:
         self.rollout = rollout
         self.cancel_reason: str | None = None
+        self.actor = "temporal"
         self.trying: asyncio.Task[RolloutResult] | None = None
 
     @workflow.run
@@ -59,9 +61,11 @@ class RolloutWorkflow:
         return result
 
     @workflow.signal(name=names.CANCEL)
-    def cancel(self, reason: str = "cancelled by signal") -> None:
-        """Stop the attempt under way and close the rollout as cancelled."""
-        self.cancel_reason = reason
+    def cancel(self, value: Any = None) -> None:
+        """Stop the attempt under way and close the rollout as cancelled; takes a reason, or `reason` and `actor`."""
+        given: dict[str, Any] = value if isinstance(value, dict) else {"reason": value}
+        self.actor = str(given.get("actor") or self.actor)
+        self.cancel_reason = str(given.get("reason") or "cancelled by signal")
         if self.trying:
             self.trying.cancel()
 
@@ -104,7 +108,9 @@ class RolloutWorkflow:
 
     async def _close(self, reason: str) -> RolloutResult:
         rollout = self.rollout
-        close = CloseRolloutInput(rollout_id=rollout.rollout_id, run=rollout.run, epoch=rollout.epoch, message=reason)
+        close = CloseRolloutInput(
+            rollout_id=rollout.rollout_id, run=rollout.run, epoch=rollout.epoch, message=reason, actor=self.actor
+        )
         return await store_call(names.CLOSE_ROLLOUT, close, RolloutResult)
 
     def _show(self, result: RolloutResult) -> None:

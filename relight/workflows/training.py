@@ -48,6 +48,7 @@ from relight.types.payloads import (
     StepPlan,
     UpdateResult,
 )
+from relight.types.shares import share
 from relight.workflows import search
 from relight.workflows.calls import cause_of, gpu_call, store_call
 from relight.workflows.commands import CommandHandlers
@@ -78,25 +79,51 @@ class TrainingWorkflow(CommandHandlers):
         self.plan: StepPlan | None = None
         self.reports: dict[tuple[int, int], BatchReport] = {}
         self.started: set[tuple[int, int]] = set()
+        self.concurrency = self.cursor.concurrency or self.input.concurrency
+        self.finished = False
+        """The run had ended well before this execution began."""
+        self.over = False
 
     @workflow.run
     async def run(self, raw: Any) -> Progress:
         """Train until the last step, or until somebody says stop."""
         try:
-            await self._train()
+            while not await self._trained():
+                pass
         except (asyncio.CancelledError, ActivityError, ChildWorkflowError) as error:
             await self._ended_by(error)
+            await self._hear_everyone_out()
             raise
         await self._finish("finished")
+        await self._hear_everyone_out()
         return self.progress()
 
+    async def _trained(self) -> bool:
+        """Train to the end. False where the run had ended and a reset brought this execution back: begin anew."""
+        try:
+            await self._train()
+        except ActivityError as error:
+            info = workflow.info()
+            if cause_of(error)[0] != "SupersededError" or info.run_id == info.original_execution_run_id:
+                raise
+            await self._begin(again=self.cursor.epoch)
+            return False
+        return True
+
+    async def _hear_everyone_out(self) -> None:
+        """Let commands that came in the last moment be answered."""
+        self.over = True
+        await asyncio.shield(workflow.wait_condition(workflow.all_handlers_finished))
+
     async def _train(self) -> None:
-        if self.input.cursor is None:
+        if self.cursor.epoch == 0:
             await self._begin()
+        if self.finished:
+            return
         while not await self._host_is_ready():
             pass
         while self.cursor.step <= self.cursor.total_steps:
-            if self.cursor.step > 0 and not await self._step():
+            if self.cursor.step > self.cursor.first_version and not await self._step():
                 break
             await self._evaluate_if_due()
             self.cursor.step += 1
@@ -104,14 +131,28 @@ class TrainingWorkflow(CommandHandlers):
 
     # Before the first step
 
-    async def _begin(self) -> None:
-        driver = workflow.info().first_execution_run_id
+    async def _begin(self, again: int | None = None) -> None:
+        info = workflow.info()
         file = self.input.file()
-        state = await store_call(
-            names.BEGIN_RUN, BeginInput(run=self.name, driver=driver, file=file), RunState, "store data sets and run"
+        begin = BeginInput(
+            run=self.name,
+            driver=info.first_execution_run_id if again is None else info.run_id,
+            file=file,
+            parent=self.input.parent,
+            actor=self.input.actor,
+            epoch=again,
         )
-        self.cursor = Cursor(epoch=state.epoch, step=state.next_step, total_steps=state.total_steps)
-        self.cursor.evaluations = state.evaluations
+        state = await store_call(names.BEGIN_RUN, begin, RunState, "store data sets and run")
+        self.cursor = Cursor(
+            epoch=state.epoch,
+            step=state.next_step,
+            total_steps=state.total_steps,
+            evaluations=state.evaluations,
+            first_version=state.first_version,
+            replays=state.replays,
+        )
+        self.concurrency = state.concurrency or self.input.concurrency
+        self.finished, self.plan, self.reports, self.started = state.finished, None, {}, set()
         workflow.upsert_search_attributes(
             [search.RUN.value_set(self.name), search.ALGORITHM.value_set(file.algorithm.name)]
         )
@@ -138,11 +179,11 @@ class TrainingWorkflow(CommandHandlers):
         question = CheckInput(
             run=self.name,
             epoch=self.cursor.epoch,
-            agent=self.input.agent,
+            agent=self.input.agent if self._samples else "",
             runner_queue=self.input.runner_queue,
             gpu_queue=self.input.gpu_queue if with_gpu else None,
             phase="starting" if with_gpu else "sampling",
-            grader=self.input.grader,
+            grader=self.input.grader if self._samples else None,
         )
         answer = await store_call(names.CHECK_RUNNERS, question, Readiness)
         self._show(self.phase, answer.waiting_for)
@@ -203,7 +244,7 @@ class TrainingWorkflow(CommandHandlers):
             agent=self.input.agent,
             runner_queue=self.input.runner_queue,
             config=self.input.rollout,
-            concurrency=self.input.concurrency,
+            concurrency=share(self.concurrency, plan.batches, number) if self.concurrency else None,
             notify=True,
             grader_queue=self.input.grader_queue,
         )
@@ -263,7 +304,7 @@ class TrainingWorkflow(CommandHandlers):
         version, last = self.cursor.step, self.cursor.total_steps
         wanted = self.input.evaluation
         due = (
-            (wanted.at_start and version == 0)
+            (wanted.at_start and version == self.cursor.first_version)
             or (wanted.at_end and version == last)
             or (wanted.every > 0 and version > 0 and version % wanted.every == 0)
         )
@@ -282,7 +323,7 @@ class TrainingWorkflow(CommandHandlers):
             agent=self.input.agent,
             runner_queue=self.input.runner_queue,
             config=self.input.rollout,
-            concurrency=self.input.concurrency,
+            concurrency=self.concurrency,
             grader_queue=self.input.grader_queue,
         )
         while True:
@@ -307,7 +348,8 @@ class TrainingWorkflow(CommandHandlers):
         if self.cursor.step > self.cursor.total_steps or not (long or info.is_continue_as_new_suggested()):
             return
         await workflow.wait_condition(workflow.all_handlers_finished)
-        workflow.continue_as_new(self.input.model_copy(update={"cursor": self.cursor}))
+        cursor = self.cursor.model_copy(update={"concurrency": self.concurrency})
+        workflow.continue_as_new(self.input.model_copy(update={"cursor": cursor}))
 
     async def _ended_by(self, error: BaseException) -> None:
         """Close the run, unless somebody else drives it now."""
@@ -375,9 +417,17 @@ class TrainingWorkflow(CommandHandlers):
 
     async def record_change(self, change: ChangeInput) -> ChangeResult:
         """Ask the store to change the run; the audit row is written before this answers."""
-        await workflow.wait_condition(lambda: self.cursor.epoch > 0)  # a command may come before the run's row is there
+        # A command may come before the run's row is there.
+        await workflow.wait_condition(lambda: self.cursor.epoch > 0 or self.over)
+        if self.cursor.epoch == 0:
+            return ChangeResult(accepted=False, reason="the run could not begin")
         asked = change.model_copy(update={"run": self.name, "epoch": self.cursor.epoch})
         return await store_call(names.CHANGE_RUN, asked, ChangeResult, f"{change.action} by {change.actor}")
+
+    @property
+    def _samples(self) -> bool:
+        """Whether runners are needed at all."""
+        return not self.cursor.replays or self.input.data.evaluation is not None
 
     def _me(self) -> RunRequest:
         return RunRequest(run=self.name, epoch=self.cursor.epoch)

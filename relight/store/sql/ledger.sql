@@ -1,10 +1,11 @@
 -- name: candidates
--- The rollouts of a step with the attempt that counts.
+-- The rollouts of a step with the attempt that counts, and the reward by the run's own grader; others are not asked.
 select r.rollout_id, r.group_number, r.index_in_group, r.counted, r.status, r.failure_class, w.value as reward,
        coalesce(w.grader, 'agent') as grader
 from rollouts r
 left join rewards w on w.attempt_id = r.counted
-where r.run = $1 and r.kind = 'train' and r.step = $2 and r.counted is not null
+     and w.grader = coalesce((select file ->> 'grader' from runs where run = $1), 'agent')
+where r.run = rollouts_of_v1($1) and r.kind = 'train' and r.step = $2 and r.counted is not null
 order by r.group_number, r.index_in_group
 
 -- name: delivered_generations
@@ -15,7 +16,7 @@ where day = any ($1::date[]) and attempt_id = any ($2::text[]) and delivered = '
 order by attempt_id, call_number, choice
 
 -- name: days_of_step
-select distinct day from rollouts where run = $1 and kind = 'train' and step = $2
+select distinct day from rollouts where run = rollouts_of_v1($1) and kind = 'train' and step = $2
 
 -- name: insert_step_rollouts
 insert into step_rollouts (run, step, rollout_id, attempt_id, group_number, reward, grader, advantage)
@@ -72,14 +73,24 @@ insert into policy_versions (run, version, fence, weights_hash, export_path, che
 values ($1, $2, $3, $4, $5, $6, case when $6::text is null then null else now() end)
 on conflict (run, version) do nothing
 
+-- name: fork_version
+-- Counts a run that starts from a version, so that the version stays.
+update policy_versions set forks = forks + 1 where run = $1 and version = $2 and checkpoint_path is not null
+returning *
+
+-- name: checkpointed_versions
+select version from policy_versions where run = $1 and checkpoint_path is not null order by version
+
 -- name: old_versions
 -- Versions whose successors are acknowledged; those before were seen to when they were the newest of these.
 select v.version, v.export_path, v.checkpoint_path from policy_versions v
-where v.run = $1 and v.version > 0 and v.version < $2
+where v.run = $1 and v.version > 0 and v.version < $2 and v.forks = 0
 order by v.version desc limit 100
 
 -- name: forget_checkpoint
-update policy_versions set checkpoint_path = null where run = $1 and version = $2
+-- Null where a run was forked from it meanwhile: then it stays.
+update policy_versions set checkpoint_path = null where run = $1 and version = $2 and forks = 0
+returning version
 
 -- name: take_lease
 -- A new fence each time; a holder that is alive keeps others out until the lease ends.

@@ -8,6 +8,12 @@ select step, plan from steps where run = $1 and step > 0 order by step desc limi
 insert into steps (run, step, status, plan, resources_id, batches) values ($1, $2, $3, $4, $5, $6)
 on conflict (run, step) do nothing
 
+-- name: insert_replayed_step
+-- A step whose rollouts are its parent's: there is nothing to sample.
+insert into steps (run, step, status, plan, resources_id, batches, sampled_at)
+values ($1, $2, 'sampled', $3, $4, 0, now())
+on conflict (run, step) do nothing
+
 -- name: insert_rollouts
 -- One row a place: arrays of group, index, position and batch, in parallel.
 insert into rollouts (rollout_id, run, step, kind, batch, group_number, index_in_group, fill_up, dataset_id, position,
@@ -111,5 +117,17 @@ from rollouts where rollout_id = $1
 
 -- name: requeue_rollout
 update rollouts set status = 'requeuing', failure_class = null, failure = null, reward = null, ended_at = null
-where rollout_id = $1 and status = 'failed' and counted is null
+where rollout_id = $1 and status in ('failed', 'cancelled') and counted is null
 returning rollout_id
+
+-- name: requeue_failed
+-- All that failed in batches that are open; $2 names one failure class, or null for all. Returns what they were.
+with failed as (
+    select rollout_id, step, failure_class from rollouts
+    where run = $1 and status = 'failed' and counted is null and ($2::text is null or failure_class = $2)
+    for update
+)
+update rollouts r
+set status = 'requeuing', failure_class = null, failure = null, reward = null, ended_at = null
+from failed where r.rollout_id = failed.rollout_id
+returning r.rollout_id, failed.step, failed.failure_class

@@ -9,6 +9,9 @@ select * from runs where run = $1
 insert into runs (run, file, file_hash, driver, total_steps, train_dataset, eval_dataset, resources_id, phase)
 values ($1, $2, $3, $4, $5, $6, $7, $8, 'starting')
 
+-- name: set_parent
+update runs set parent_run = $2, parent_step = $3, replays = $4, resources_id = $5 where run = $1
+
 -- name: take_over_run
 -- Somebody else drives from here on: an older epoch's writes are refused.
 update runs set epoch = epoch + 1, driver = $2, status = 'running', error = null, finished_at = null, phase = 'starting'
@@ -72,6 +75,9 @@ update runs set stop_after_step = $2 where run = $1
 -- name: set_hyperparameters
 update runs set hyperparameters = $2 where run = $1
 
+-- name: set_run_concurrency
+update runs set concurrency = $2 where run = $1
+
 -- name: set_run_resources
 update runs set resources_id = $2 where run = $1
 
@@ -88,11 +94,35 @@ on conflict (request_key) do nothing
 select run, epoch from runs where status = 'running' and created_at < now() - interval '10 seconds'
 
 -- name: interrupt_run
-update runs set status = 'interrupted', error = $3, phase = 'interrupted', waiting_for = null
-where run = $1 and epoch = $2 and status = 'running'
+with interrupted as (
+    update runs set status = 'interrupted', error = $3, phase = 'interrupted', waiting_for = null
+    where run = $1 and epoch = $2 and status = 'running'
+    returning run, epoch
+)
+insert into audit (run, actor, action, before, after)
+select run, 'relight', 'interrupt', '"running"', jsonb_build_object('status', 'interrupted', 'epoch', epoch)
+from interrupted
 returning run
+
+-- name: audit_unasked_cancel
+-- A cancel that came from Temporal itself, or from its command line, has nobody's name on it.
+insert into audit (run, actor, action, before, after, request_key)
+select $1, 'temporal', 'cancel', '"running"', jsonb_build_object('status', 'cancelled', 'epoch', $2::int),
+       format('cancel/%s/%s', $1::text, $2::int)
+where not exists (
+    select from audit where run = $1 and action = 'cancel' and refused is null and (after ->> 'epoch')::int = $2)
+on conflict (request_key) do nothing
+
+-- name: all_open_batches
+-- Batches that are not closed, of steps and evaluations alike.
+select distinct kind, step, batch from rollouts
+where run = $1 and counted is null and kind in ('train', 'eval')
+order by kind, step, batch
 
 -- name: open_batches
 select distinct step, batch from rollouts
 where run = $1 and kind = 'train' and counted is null
 order by step, batch
+
+-- name: set_total_steps
+update runs set total_steps = $2 where run = $1
