@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from relight.errors import InvalidRequestError, NotFoundError
+from relight.redaction import Redactor
 from relight.store.database import Database
 from relight.store.group_commit import GroupCommit
 from relight.store.span_rows import SpanRow, row_of
@@ -39,8 +40,16 @@ DUPLICATE = Outcome("duplicate")
 class SpanIngest:
     """Keeps spans in Postgres; one a process is enough."""
 
-    def __init__(self, database: Database, *, max_group: int = MAX_GROUP, max_waiting: int = MAX_WAITING) -> None:
+    def __init__(
+        self,
+        database: Database,
+        redactor: Redactor | None = None,
+        *,
+        max_group: int = MAX_GROUP,
+        max_waiting: int = MAX_WAITING,
+    ) -> None:
         self.database = database
+        self.redactor = redactor or Redactor()
         self.counts: Counter[str] = Counter()
         """Spans by what became of them, since the start."""
         self._group: GroupCommit[SpanRow, Outcome] = GroupCommit(
@@ -55,7 +64,7 @@ class SpanIngest:
             InvalidRequestError: a span can't be stored.
             OverloadedError: too many wait already.
         """
-        outcomes = await self.submit([row_of(span) for span in spans])
+        outcomes = await self.submit([row_of(span, self.redactor) for span in spans])
         for span, outcome in zip(spans, outcomes, strict=True):
             if outcome.state == "unknown":
                 raise NotFoundError(f"there is no attempt {span.attempt_id} of a rollout {span.rollout_id}")

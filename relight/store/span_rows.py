@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from relight.errors import InvalidRequestError
+from relight.redaction import Redactor
 from relight.store.database import Database
 from relight.store.generations import COMPRESSION, to_json, unpack_body
 from relight.store.storable import storable, storable_text, storable_time
@@ -58,15 +59,18 @@ class SpanRow(NamedTuple):
 
 
 class Packer:
-    """Turns one span's fields into JSON, and what is large into bodies."""
+    """Turns one span's fields into JSON without secrets, and what is large into bodies."""
 
-    def __init__(self) -> None:
+    __slots__ = ("bodies", "redactor", "refs")
+
+    def __init__(self, redactor: Redactor) -> None:
+        self.redactor = redactor
         self.bodies: list[Body] = []
         self.refs: dict[str, Any] = {}
 
-    def pack(self, field: str, value: Any, empty: str | None) -> str | None:
+    def pack(self, field: str, value: Any, empty: str | None = None) -> str | None:
         """A field as JSON, or `empty` where it has become a body."""
-        text = dump(value)
+        text = self.redactor.json(dump(value))
         if len(text) <= LARGE_BYTES:
             return text.decode()
         self.refs[field] = self._keep(text)
@@ -74,7 +78,7 @@ class Packer:
 
     def pack_attributes(self, attributes: Mapping[str, Any]) -> str:
         """Attributes as JSON; the large ones become bodies."""
-        text = dump(attributes)
+        text = self.redactor.json(dump(attributes))
         if len(text) <= LARGE_BYTES:
             return text.decode()
         small: dict[str, Any] = {}
@@ -105,31 +109,37 @@ def dump(value: Any) -> bytes:
     return to_json(storable(value)) if ESCAPED_NUL in text else text
 
 
-def row_of(span: Span) -> SpanRow:
+def row_of(span: Span, redactor: Redactor) -> SpanRow:
     """A span as a row.
 
     Raises:
-        InvalidRequestError: its sequence id is beyond all sense.
+        InvalidRequestError: its sequence id is beyond all sense, or its values are nested too deeply.
     """
     if span.sequence_id > MAX_SEQUENCE_ID:
         raise InvalidRequestError(f"sequence_id {span.sequence_id} of span {span.span_id} is above {MAX_SEQUENCE_ID}")
-    packer = Packer()
+    try:
+        return _row(span, Packer(redactor), redactor)
+    except (RecursionError, TypeError) as error:
+        raise InvalidRequestError(f"span {span.span_id} can't be written as JSON: {error}") from error
+
+
+def _row(span: Span, packer: Packer, redactor: Redactor) -> SpanRow:
     extra = {"context": span.context, "parent": span.parent, **(span.model_extra or {})}
     extra = {key: value for key, value in extra.items() if value is not None}
     return SpanRow(
         rollout_id=storable_text(span.rollout_id),
         attempt_id=storable_text(span.attempt_id),
-        span_id=storable_text(span.span_id),
+        span_id=storable_text(redactor.text(span.span_id)),
         sequence_id=span.sequence_id,
-        trace_id=storable_text(span.trace_id),
-        parent_id=None if span.parent_id is None else storable_text(span.parent_id),
-        name=storable_text(span.name),
-        status=dump(storable(span.status.model_dump())).decode(),
+        trace_id=storable_text(redactor.text(span.trace_id)),
+        parent_id=None if span.parent_id is None else storable_text(redactor.text(span.parent_id)),
+        name=storable_text(redactor.text(span.name)),
+        status=redactor.json(dump(storable(span.status.model_dump()))).decode(),
         attributes=packer.pack_attributes(storable(span.attributes)),
-        events=packer.pack("events", storable(span.events), None) if span.events else None,
-        links=packer.pack("links", storable(span.links), None) if span.links else None,
+        events=packer.pack("events", storable(span.events)) if span.events else None,
+        links=packer.pack("links", storable(span.links)) if span.links else None,
         resource=packer.pack("resource", storable(span.resource), EMPTY_OBJECT) or EMPTY_OBJECT,
-        extra=packer.pack("extra", storable(extra), None) if extra else None,
+        extra=packer.pack("extra", storable(extra)) if extra else None,
         start_time=storable_time(span.start_time),
         end_time=storable_time(span.end_time),
         refs=packer.packed_refs(),

@@ -34,7 +34,11 @@ async def seed_attempt(database: Database, rollout_id: str, attempt_id: str, seq
         rollout_id,
         sequence_id,
     )
-    await database.pool.execute("update rollouts set status = 'preparing' where rollout_id = $1", rollout_id)
+    await database.pool.execute(
+        "update rollouts set status = 'preparing', dispatched_by = 'queue', attempts = $2 where rollout_id = $1",
+        rollout_id,
+        sequence_id,
+    )
 
 
 def span(span_id: str, sequence_id: int = -1, rollout: int = 1, **fields: Any) -> Span:
