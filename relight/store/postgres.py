@@ -38,6 +38,14 @@ SERVED_MODEL = "policy"
 """The name that agents and engines know the model under."""
 
 
+async def attempt_key(database: Database) -> bytes:
+    """The key that attempt tokens are derived from; made where there is none."""
+    fresh, key = new_key(), None
+    while key is None:  # None: another process made it just now
+        key = await database.value("attempt_key", fresh)
+    return key
+
+
 class PostgresStore:
     """Implements `AttemptStore`; any number of them may share one Postgres."""
 
@@ -49,10 +57,7 @@ class PostgresStore:
     @classmethod
     async def create(cls, database: Database, gateway_url: str) -> Self:
         """A store that hands out addresses under `gateway_url`; makes the key of attempt tokens where there is none."""
-        fresh, key = new_key(), None
-        while key is None:  # None: another process made it just now
-            key = await database.value("attempt_key", fresh)
-        return cls(database, gateway_url, key)
+        return cls(database, gateway_url, await attempt_key(database))
 
     async def open_attempt(self, request: OpenRequest) -> OpenAnswer:
         """Open an attempt, or say why none is opened."""

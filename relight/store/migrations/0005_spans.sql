@@ -5,23 +5,6 @@ alter table spans add column extra jsonb;                     -- context, parent
 alter table spans add column bodies jsonb;                    -- what is large, by hash in bodies: field, or attribute, to hash
 create index spans_by_sequence on spans (rollout_id, sequence_id);
 
--- A sign of life from open attempts. The rows of their rollouts are locked by the caller.
-create function revive_attempts_v1(p_attempts text[]) returns void language plpgsql
-set plan_cache_mode = force_generic_plan set enable_seqscan = off as $$
-begin
-    perform from attempts a where a.attempt_id = any (p_attempts) order by a.attempt_id for no key update;
-    update rollouts r set status = 'running'
-    from attempts a
-    where a.attempt_id = any (p_attempts) and a.ended_at is null and r.rollout_id = a.rollout_id
-      and (r.status = 'preparing' or (r.status = 'requeuing' and a.status = 'unresponsive'))
-      and not exists (
-          select from attempts newer where newer.rollout_id = a.rollout_id and newer.sequence_id > a.sequence_id);
-    update attempts a set last_heartbeat = clock_timestamp()
-    where a.attempt_id = any (p_attempts) and a.ended_at is null and a.status = 'running';
-    update attempts a set status = 'running', last_heartbeat = clock_timestamp()
-    where a.attempt_id = any (p_attempts) and a.ended_at is null and a.status in ('preparing', 'unresponsive');
-end $$;
-
 -- Keep spans: parallel arrays, no span twice among them. A sequence id below 0 asks for one: they count from 1 without
 -- gaps in a rollout, and a given one raises the counter. One verdict and one sequence id a span: new, duplicate (it is
 -- there already) or unknown (there is no such attempt of such a rollout).

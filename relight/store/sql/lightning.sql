@@ -1,0 +1,109 @@
+-- The rollout store as external algorithms and runners use it. The rules are functions, in migration 0004.
+
+-- name: enqueue_rollouts
+select enqueue_rollouts_v1($1)
+
+-- name: dequeue_rollouts
+select dequeue_rollouts_v1($1)
+
+-- name: start_rollout
+select start_rollout_v1($1, $2, $3, $4, $5)
+
+-- name: start_attempt
+select start_attempt_v1($1, $2, $3, $4)
+
+-- name: update_attempts
+select update_attempts_v1($1)
+
+-- name: update_rollout
+select update_rollout_v1($1, $2)
+
+-- name: get_lightning_rollout
+select get_rollout_v1($1)
+
+-- name: get_latest_attempt
+select attempt_json_v1(a) from attempts a where rollout_id = $1 order by sequence_id desc limit 1
+
+-- name: take_sequence_ids
+select take_sequence_ids_v1($1, $2)
+
+-- name: look_at_rollouts
+-- Those of $1 that are known; with the rollout where it has ended.
+select r.rollout_id, case when is_over_v1(r.status) then attempted_json_v1(r, a) end as rollout
+from rollouts r left join attempts a on a.rollout_id = r.rollout_id and a.sequence_id = r.attempts
+where r.rollout_id = any ($1::text[])
+
+-- name: not_open
+-- Those of $1 that nobody need wait for any longer.
+select id from unnest($1::text[]) id left join rollouts r on r.rollout_id = id
+where r.rollout_id is null or is_over_v1(r.status)
+
+-- name: cancel_any_rollout
+select cancel_rollout_v1($1, $2)
+
+-- name: delete_rollout
+select delete_rollout_v1($1)
+
+-- name: add_lightning_resources
+insert into resources (resources_id, resources, create_time, update_time)
+values ($1, $2, clock_timestamp(), clock_timestamp())
+returning *
+
+-- name: update_lightning_resources
+insert into resources (resources_id, resources, create_time, update_time)
+values ($1, $2, clock_timestamp(), clock_timestamp())
+on conflict (resources_id) do update
+set resources = excluded.resources, version = resources.version + 1, update_time = clock_timestamp()
+returning *
+
+-- name: get_lightning_resources
+select * from resources where resources_id = $1
+
+-- name: get_latest_resources
+select * from resources order by update_time desc, sequence desc limit 1
+
+-- name: lightning_worker
+select * from workers where worker_id = $1 and kind in ('external', 'runner')
+
+-- name: worker_heartbeat
+insert into workers (worker_id, kind, host, status, heartbeat_stats, heartbeat_at)
+values ($1, 'external', '', 'unknown', $2, clock_timestamp())
+on conflict (worker_id) do update
+set heartbeat_stats = excluded.heartbeat_stats, heartbeat_at = excluded.heartbeat_at, last_heartbeat = clock_timestamp()
+returning *
+
+-- name: lightning_statistics
+select (select count(*) from rollouts) as total_rollouts, (select count(*) from attempts) as total_attempts,
+       (select count(*) from spans) as total_spans, (select count(*) from resources) as total_resources,
+       (select count(*) from workers where kind in ('external', 'runner')) as total_workers
+
+-- name: unknown_attempts
+select rollout_id, attempt_id from unnest($1::text[], $2::text[]) as x(rollout_id, attempt_id)
+where not exists (select from attempts a where a.attempt_id = x.attempt_id and a.rollout_id = x.rollout_id) limit 1
+
+-- name: sweep
+-- null: another process holds the sweeper's lease.
+select sweep_v1($1, $2, $3)
+
+-- name: drop_old_keys
+delete from idempotency_keys where (scope, key) in (
+    select scope, key from idempotency_keys where created_at < now() - make_interval(secs => $1) limit 10000)
+
+-- name: claim_outbox
+-- Workflows to start, oldest first. The caller holds them until it commits.
+select id, workflow_type, workflow_id, task_queue, input from outbox
+where started_at is null order by id limit $1 for update skip locked
+
+-- name: outbox_started
+update outbox set started_at = clock_timestamp(), checked_at = clock_timestamp() where id = any ($1::bigint[])
+
+-- name: claim_unfinished_outbox
+-- Started a while ago, with a rollout that has not ended: Temporal may have lost the workflow.
+update outbox set checked_at = clock_timestamp()
+where id in (
+    select o.id from outbox o join rollouts r on o.workflow_id = 'rollout/' || r.rollout_id
+    where r.status in ('queuing', 'preparing', 'running', 'requeuing') and r.kind = 'external'
+      and r.dispatched_by = 'workflow' and o.started_at is not null
+      and coalesce(o.checked_at, o.started_at) < now() - make_interval(secs => $1)
+    order by o.checked_at limit $2 for update of o skip locked)
+returning id, workflow_type, workflow_id, task_queue, input
