@@ -18,17 +18,24 @@ import orjson
 from relight.errors import RelightError
 from relight.llm_proxy.attempts import Attempts
 from relight.llm_proxy.calls import Calls
+from relight.llm_proxy.dialects import Completions, Dialect
 from relight.llm_proxy.engines import Engines
 from relight.llm_proxy.exchange import Exchange, Left, Receive, Scope, Send
+from relight.llm_proxy.messages import Messages
 from relight.llm_proxy.recorder import Recorder
 from relight.llm_proxy.refusal import Refusal, internal, no_such_model, no_such_route
-from relight.llm_proxy.requests import Route
+from relight.llm_proxy.responses import Responses
 from relight.store.envelopes import WorkerReport
 from relight.store.interface import AttemptStore
 
 log = logging.getLogger(__name__)
 
-PATH = re.compile(r"/rollout/([^/]+)/attempt/([^/]+)/(v1/chat/completions|v1/completions|v1/models(?:/.+)?|status)")
+PATH = re.compile(
+    r"/rollout/([^/]+)/attempt/([^/]+)/(?:(?:v1/)?v1/(chat/completions|completions|responses|messages)"
+    r"|(?:v1/)?(v1/models(?:/.+)?|status))"
+)
+"""Anthropic's clients put `/v1/messages` behind the base URL, which ends with `/v1` for OpenAI's."""
+DIALECTS = {dialect.name: dialect for dialect in (Dialect, Completions, Responses, Messages)}
 BEAT_SECONDS = 10.0
 DRAIN_SECONDS = 10.0
 """How long the gateway waits for the store to take what is still to be recorded when it ends."""
@@ -60,11 +67,14 @@ class Gateway:
         match = PATH.fullmatch(exchange.path)
         if match is None:
             raise no_such_route(exchange.method, exchange.path)
+        rollout_id, attempt_id, dialect, what = match.groups()
+        if dialect:
+            exchange.dialect = DIALECTS[dialect]()
         _ = exchange.token  # before a body is read
-        rollout_id, attempt_id, what = match.groups()
-        if exchange.method == "POST" and what.endswith("completions"):
-            content = await exchange.read()
-            await self._watched(exchange, rollout_id, attempt_id, cast("Route", what.removeprefix("v1/")), content)
+        if dialect and exchange.method == "POST":
+            await self._watched(exchange, rollout_id, attempt_id, await exchange.read())
+        elif dialect:
+            raise no_such_route(exchange.method, exchange.path)
         elif exchange.method == "GET" and what.startswith("v1/models"):
             await self._models(exchange, rollout_id, attempt_id, what.removeprefix("v1/models").lstrip("/"))
         elif exchange.method == "GET" and what == "status":
@@ -72,25 +82,23 @@ class Gateway:
         else:
             raise no_such_route(exchange.method, exchange.path)
 
-    async def _watched(
-        self, exchange: Exchange, rollout_id: str, attempt_id: str, route: Route, content: bytes
-    ) -> None:
+    async def _watched(self, exchange: Exchange, rollout_id: str, attempt_id: str, content: bytes) -> None:
         """Serve a call; it is cancelled when its agent leaves."""
         serving = cast("asyncio.Task[None]", asyncio.current_task())
         try:
             async with asyncio.TaskGroup() as group:
                 watcher = group.create_task(cancel_when_gone(exchange, serving))
-                await self._call(exchange, rollout_id, attempt_id, route, content)
+                await self._call(exchange, rollout_id, attempt_id, content)
                 watcher.cancel()
         except asyncio.CancelledError:
             if not exchange.gone:
                 raise
             serving.uncancel()
 
-    async def _call(self, exchange: Exchange, rollout_id: str, attempt_id: str, route: Route, content: bytes) -> None:
+    async def _call(self, exchange: Exchange, rollout_id: str, attempt_id: str, content: bytes) -> None:
         try:
             attempt = await self._attempts.find(rollout_id, attempt_id, exchange.token, fresh=exchange.declared_retry)
-            await self._calls.serve(exchange, route, attempt, content)
+            await self._calls.serve(exchange, attempt, content)
         except Refusal as refusal:
             await exchange.refuse(refusal)
         except Exception:

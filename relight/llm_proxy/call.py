@@ -43,7 +43,7 @@ class Call:
             token_hash=self.attempt.token_hash,
             call_number=self.number,
             request_hash=self.prepared.request_hash,
-            route=self.prepared.route,
+            route=self.prepared.dialect,
             request={**self.prepared.body, "seed": self.seed},
             response=capture.shown,
             prompt_token_ids=capture.prompt_token_ids,

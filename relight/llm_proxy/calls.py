@@ -12,8 +12,6 @@ from collections.abc import Awaitable, Callable
 from time import monotonic
 from typing import TypeVar
 
-import orjson
-
 from relight.llm_proxy.attempts import Attempt, Leftover
 from relight.llm_proxy.call import Call, ask, read_chunk
 from relight.llm_proxy.capture import read_answer
@@ -22,8 +20,8 @@ from relight.llm_proxy.exchange import Exchange
 from relight.llm_proxy.passage import Diverged, Passage
 from relight.llm_proxy.recorder import Recorder
 from relight.llm_proxy.refusal import Refusal
-from relight.llm_proxy.requests import Prepared, Route, parse_body, prepare, seed_for
-from relight.llm_proxy.streams import DONE, replay, split_events
+from relight.llm_proxy.requests import Prepared, parse_body, prepare, seed_for
+from relight.llm_proxy.streams import replay, split_events
 from relight.llm_proxy.waits import Wait
 
 T = TypeVar("T")
@@ -43,11 +41,13 @@ class Calls:
         self._engines = engines
         self._recorder = recorder
 
-    async def serve(self, exchange: Exchange, route: Route, attempt: Attempt, content: bytes) -> None:
+    async def serve(self, exchange: Exchange, attempt: Attempt, content: bytes) -> None:
         """Answer one call."""
-        context = attempt.context
-        asked = parse_body(content)
-        prepared = prepare(route, asked, context.model, context.sampling, context.agent_chooses_sampling)
+        context, dialect = attempt.context, exchange.dialect
+        asked = dialect.read(parse_body(content))
+        run = context.sampling, context.agent_chooses_sampling
+        prepared = prepare(dialect.route, asked, context.model, *run, dialect.name)
+        dialect.sampling = prepared.sampling
         attempt.calls += 1
         attempt.touch()
         self._recorder.under_way += 1
@@ -83,15 +83,20 @@ class Calls:
             call.unused()
             raise
         capture = read_answer(call.prepared.route, call.prepared.wants, answer)
-        await self._recorder.conclude(exchange, call, capture, [orjson.dumps(capture.shown)])
+        await self._recorder.conclude(exchange, call, capture, exchange.dialect.answer(capture.shown))
 
     async def _replay(self, exchange: Exchange, attempt: Attempt, prepared: Prepared, leftover: Leftover) -> None:
         log.info("replay rollout=%s attempt=%s call=%d", *attempt.key, leftover.call_number)
-        pieces = list(replay(leftover.shown)) if prepared.stream else [orjson.dumps(leftover.shown)]
-        await self._recorder.hand_over(exchange, attempt, leftover, pieces)
+        dialect, shown = exchange.dialect, leftover.shown
+        if prepared.stream:
+            dialect.prompt_tokens = (shown.get("usage") or {}).get("prompt_tokens") or 0
+            content = b"".join([*map(dialect.chunk, replay(shown)), dialect.end()])
+        else:
+            content = dialect.answer(shown)
+        await self._recorder.hand_over(exchange, attempt, leftover, content, prepared.stream)
 
     async def _stream(self, exchange: Exchange, call: Call) -> None:
-        passage = Passage(call.prepared.route, call.prepared.wants)
+        passage = Passage(exchange.dialect, call.prepared.wants)
         try:
             await self._patiently(call, lambda engine: self._pump(exchange, call, engine, passage))
         except asyncio.CancelledError:
@@ -104,7 +109,7 @@ class Calls:
             call.unused()
             raise
         capture, held = passage.finish()
-        await self._recorder.conclude(exchange, call, capture, [*held, DONE])
+        await self._recorder.conclude(exchange, call, capture, held)
 
     async def _pump(self, exchange: Exchange, call: Call, engine: Engine, passage: Passage) -> None:
         """Pass an engine's stream on, up to what must wait for the commit."""

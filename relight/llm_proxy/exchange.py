@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from relight.llm_proxy.dialects import Dialect
 from relight.llm_proxy.refusal import Refusal, bad_key, bad_request, too_large
 
 Scope = Any
@@ -36,11 +37,17 @@ class Exchange:
         self.started = False
         """True once part of an answer was sent."""
         self.ended = False
+        self.dialect = Dialect()
+        """What the agent speaks."""
 
     @property
     def token(self) -> str:
-        """The key that came with it."""
-        scheme, _, token = self._headers.get(b"authorization", b"").decode("latin-1").partition(" ")
+        """The key that came with it: as OpenAI's clients send it, or as Anthropic's do."""
+        given = self._headers.get(b"authorization", b"").decode("latin-1")
+        key = self._headers.get(b"x-api-key", b"").decode("latin-1").strip()
+        if not given and key:
+            return key
+        scheme, _, token = given.partition(" ")
         if scheme.lower() != "bearer" or not token:
             raise bad_key()
         return token.strip()
@@ -92,11 +99,11 @@ class Exchange:
     async def refuse(self, refusal: Refusal) -> None:
         """Send an error; as an event where a stream is under way."""
         if self.started:
-            await self.event(b"data: " + refusal.body + b"\n\n")
+            await self.event(self.dialect.broken(refusal))
             await self.end()
             return
         headers = ((b"x-should-retry", b"false"),) if refusal.final else ()
-        await self.answer(refusal.body, refusal.status, headers)
+        await self.answer(self.dialect.refusal(refusal), refusal.status, headers)
 
     async def event(self, events: bytes) -> None:
         """Send part of a stream."""
@@ -105,6 +112,14 @@ class Exchange:
             head = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
             await self._send({"type": "http.response.start", "status": 200, "headers": head})
         await self._send({"type": "http.response.body", "body": events, "more_body": True})
+
+    async def last_events(self, events: bytes) -> bool:
+        """Send the end of a stream, or all of one. False where the agent had left."""
+        await asyncio.sleep(0)  # lets a disconnect that has arrived be seen
+        if self.gone:
+            return False
+        await self.event(events)
+        return await self.end()
 
     async def end(self) -> bool:
         """End the answer; waits until what was sent has left this process. False where the agent had left by then."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Any, cast
 
 from relight.llm_proxy.capture import Capture
-from relight.llm_proxy.requests import Route, Wants
-from relight.llm_proxy.streams import Assembly, as_event, finishes
+from relight.llm_proxy.dialects import Dialect
+from relight.llm_proxy.requests import Wants
+from relight.llm_proxy.streams import Assembly, finishes
 
 JSON = dict[str, Any]
 
@@ -22,14 +23,14 @@ class Diverged(Exception):
 class Passage:
     """One streamed call."""
 
-    def __init__(self, route: Route, wants: Wants) -> None:
-        self._route: Route = route
+    def __init__(self, dialect: Dialect, wants: Wants) -> None:
+        self._dialect = dialect
         self._wants = wants
-        self._capture = Capture(route, wants)
-        self._assembly = Assembly(route)
-        self._lead: list[bytes] = []
+        self._capture = Capture(dialect.route, wants)
+        self._assembly = Assembly(dialect.route)
+        self._lead: list[JSON] = []
         """Chunks before the first token: sent with it."""
-        self._held: list[bytes] = []
+        self._held: list[JSON] = []
         """Chunks that end a choice: sent after the commit."""
         self._before: tuple[Capture, Assembly] | None = None
         """What the agent has from an engine that died, until the next one has caught up."""
@@ -38,7 +39,7 @@ class Passage:
         """An engine begins, perhaps not the first."""
         if self._before is None and self._capture.any_sent:
             self._before = self._capture, self._assembly
-        self._capture, self._assembly = Capture(self._route, self._wants), Assembly(self._route)
+        self._capture, self._assembly = Capture(self._dialect.route, self._wants), Assembly(self._dialect.route)
         self._lead, self._held = [], []
 
     def take(self, chunk: JSON) -> bytes:
@@ -51,17 +52,20 @@ class Passage:
         if repeated:
             self._capture.count_sent(chunk)
             return b""
-        event = as_event(shown)
         if ends:
-            self._held.append(event)
+            self._held.append(shown)
             return b""
         if not self._capture.sampled:
-            self._lead.append(event)
+            self._lead.append(shown)
             return b""
-        events = b"".join((*self._lead, event))
-        self._lead = []
+        ready, self._lead = [*self._lead, shown], []
         self._capture.count_sent(chunk)
-        return events
+        return self._write(ready)
+
+    def _write(self, chunks: list[JSON]) -> bytes:
+        """Chunks as the agent's client expects them: each passes here once, in order."""
+        self._dialect.prompt_tokens = len(self._capture.prompt_token_ids or ())
+        return b"".join([self._dialect.chunk(chunk) for chunk in chunks])
 
     def _repeats(self, before: Capture, chunk: JSON) -> bool:
         """True for a chunk that the agent has already."""
@@ -82,10 +86,10 @@ class Passage:
             len(self._capture.choice(n).token_ids) >= len(tokens.sent_ids) for n, tokens in before.tokens.items()
         )
 
-    def finish(self) -> tuple[Capture, list[bytes]]:
+    def finish(self) -> tuple[Capture, bytes]:
         """The engine is done: what is to be committed, and what is to be sent after that."""
         self._capture.shown = self._assembly.answer()
-        return self._capture, [*self._lead, *self._held]
+        return self._capture, self._write([*self._lead, *self._held]) + self._dialect.end()
 
     def close_early(self) -> Capture | None:
         """The agent closed the stream: the tokens that it was sent; None where it was sent none."""

@@ -93,11 +93,11 @@ class Recorder:
         call.attempt.failed.discard(call.prepared.request_hash)
         self._start(call, call.record(capture, complete=False))
 
-    async def conclude(self, exchange: Exchange, call: Call, capture: Capture, pieces: list[bytes]) -> None:
+    async def conclude(self, exchange: Exchange, call: Call, capture: Capture, content: bytes) -> None:
         """Commit an answer, then give it to the agent. From here on it exists, whatever becomes of the exchange."""
         leftover = Leftover(call.number, call.prepared.request_hash, capture.shown, certain=True)
         leftover.committing = self._start(call, call.record(capture), leftover)
-        await self.hand_over(exchange, call.attempt, leftover, pieces)
+        await self.hand_over(exchange, call.attempt, leftover, content, call.prepared.stream)
 
     def _start(
         self, call: Call, record: GenerationRecord, leftover: Leftover | None = None
@@ -125,13 +125,15 @@ class Recorder:
             if leftover is not None:
                 leftover.call_number = record.call_number
 
-    async def hand_over(self, exchange: Exchange, attempt: Attempt, leftover: Leftover, pieces: list[bytes]) -> None:
+    async def hand_over(
+        self, exchange: Exchange, attempt: Attempt, leftover: Leftover, content: bytes, stream: bool
+    ) -> None:
         """Wait for the commit, send the answer, and mark whether it arrived."""
         seen = exchange.started
         arrived = False
         try:
             await self._committed(attempt, leftover)
-            arrived = await send(exchange, pieces)
+            arrived = await (exchange.last_events(content) if stream else exchange.answer(content))
             reach(Place.ANSWER_SENT)
         finally:
             # A stream whose agent left before its very end was read all the same.
@@ -206,14 +208,3 @@ class Recorder:
             message=message,
         )
         return self._failures.submit(failure)
-
-
-async def send(exchange: Exchange, pieces: list[bytes]) -> bool:
-    """Send an answer, or the end of a stream. True where the agent was still there."""
-    if len(pieces) == 1 and not exchange.started:
-        return await exchange.answer(pieces[0])
-    await asyncio.sleep(0)  # lets a disconnect that has arrived be seen
-    if exchange.gone:
-        return False
-    await exchange.event(b"".join(pieces))
-    return await exchange.end()

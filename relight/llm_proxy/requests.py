@@ -58,6 +58,8 @@ class Prepared:
     stream: bool
     wants: Wants
     sampling: dict[str, Any]
+    dialect: str
+    """The route that the agent called."""
 
 
 def parse_body(content: bytes) -> dict[str, Any]:
@@ -71,7 +73,14 @@ def parse_body(content: bytes) -> dict[str, Any]:
     return cast("dict[str, Any]", body)
 
 
-def prepare(route: Route, asked: dict[str, Any], model: str, run: Mapping[str, Any], agent_chooses: bool) -> Prepared:
+def prepare(
+    route: Route,
+    asked: dict[str, Any],
+    model: str,
+    run: Mapping[str, Any],
+    agent_chooses: bool,
+    dialect: str | None = None,
+) -> Prepared:
     """Rewrite what the agent asked for into what the engine is asked for."""
     check(route, asked, model)
     body = {key: value for key, value in asked.items() if key not in TAKEN_OUT and value is not None}
@@ -80,7 +89,8 @@ def prepare(route: Route, asked: dict[str, Any], model: str, run: Mapping[str, A
     sampling = set_sampling(body, run, agent_chooses)
     ask_for_tokens(route, body)
     body["model"] = model
-    return Prepared(route, body, hash_request(route, body), bool(body.get("stream")), wants, sampling)
+    dialect = dialect or route
+    return Prepared(route, body, hash_request(dialect, body), bool(body.get("stream")), wants, sampling, dialect)
 
 
 def check(route: Route, asked: Mapping[str, Any], model: str) -> None:
@@ -153,7 +163,7 @@ def ask_for_tokens(route: Route, body: dict[str, Any]) -> None:
         body["logprobs"] = 0
 
 
-def hash_request(route: Route, body: Mapping[str, Any]) -> str:
+def hash_request(route: str, body: Mapping[str, Any]) -> str:
     """SHA-256 of the canonical JSON of a request without its seed: equal for equal calls, across restarts."""
     canonical = orjson.dumps(body, option=orjson.OPT_SORT_KEYS)
     return hashlib.sha256(route.encode() + b"\n" + canonical).hexdigest()

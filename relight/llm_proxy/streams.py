@@ -6,6 +6,7 @@ A stream is stored as the answer that it amounts to, so that readers of the stor
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from copy import deepcopy
 from typing import Any, cast
 
 import orjson
@@ -87,7 +88,7 @@ def merge_delta(message: JSON, delta: JSON) -> None:
         elif isinstance(value, dict) and isinstance(known, dict):
             merge_delta(cast("JSON", known), cast("JSON", value))
         elif value is not None:
-            message[key] = value
+            message[key] = deepcopy(value)
 
 
 def merge_items(known: list[JSON], parts: list[JSON]) -> list[JSON]:
@@ -95,7 +96,7 @@ def merge_items(known: list[JSON], parts: list[JSON]) -> list[JSON]:
     for part in parts:
         same = next((item for item in known if item.get("index") == part.get("index")), None)
         if same is None:
-            known.append(dict(part))
+            known.append(deepcopy(part))  # the chunk itself may still have to be sent
         else:
             merge_delta(same, part)
     return known
@@ -110,8 +111,8 @@ def merge_logprobs(choice: JSON, logprobs: JSON | None) -> None:
         known[key] = known.get(key, []) + value if isinstance(value, list) else value
 
 
-def replay(answer: JSON) -> Iterator[bytes]:
-    """Play a stored answer as a stream again: all of it, its end, `[DONE]`."""
+def replay(answer: JSON) -> Iterator[JSON]:
+    """The chunks of a stored answer, to be streamed again: all of it, and its usage."""
     head = {key: value for key, value in answer.items() if key not in ("choices", "usage")}
     chat = answer.get("object") == "chat.completion"
     head["object"] = "chat.completion.chunk" if chat else "text_completion"
@@ -119,10 +120,9 @@ def replay(answer: JSON) -> Iterator[bytes]:
         part = {key: value for key, value in choice.items() if key != "message"}
         if chat:
             part["delta"] = indexed_tool_calls(choice["message"])
-        yield as_event({**head, "choices": [part]})
+        yield {**head, "choices": [part]}
     if answer.get("usage"):
-        yield as_event({**head, "choices": [], "usage": answer["usage"]})
-    yield DONE
+        yield {**head, "choices": [], "usage": answer["usage"]}
 
 
 def indexed_tool_calls(message: JSON) -> JSON:

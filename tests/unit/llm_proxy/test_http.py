@@ -21,7 +21,7 @@ CALL = "/rollout/ro/attempt/a/v1/chat/completions"
     [
         ("GET", "/", KEY, None, 404, "not_found"),
         ("GET", CALL, KEY, None, 404, "not_found"),
-        ("POST", "/rollout/ro/attempt/a/v1/responses", KEY, b"{}", 404, "not_found"),
+        ("POST", "/rollout/ro/attempt/a/v1/embeddings", KEY, b"{}", 404, "not_found"),
         ("POST", CALL, {}, b"{}", 401, "invalid_api_key"),
         ("POST", CALL, {"authorization": "Basic xyz"}, b"{}", 401, "invalid_api_key"),
         ("POST", CALL, KEY, b"{", 400, "invalid_json"),
