@@ -156,8 +156,9 @@ def config(**values: Any) -> RolloutConfig:
 
 
 def retrying(*failures: str, tries: int = 2, **values: Any) -> RolloutConfig:
-    """A configuration that tries again after these failures."""
-    return config(max_attempts=tries, retry_condition=list(failures), **values)
+    """A configuration that tries again after attempts with these statuses."""
+    classes = ["agent_error" if failure == "failed" else failure for failure in failures]
+    return config(max_attempts=tries, retry_condition=classes, **values)
 
 
 def prompts(template: str = "{question}?") -> NamedResources:

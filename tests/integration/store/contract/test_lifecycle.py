@@ -44,6 +44,25 @@ async def test_an_attempt_that_is_superseded_ends(store: LightningStore) -> None
     assert (new.status, new.end_time) == ("preparing", None)
 
 
+async def test_a_superseded_attempt_has_no_say(store: LightningStore) -> None:
+    """Invariants 38, 39."""
+    rollout = await ended(store, "unresponsive", config=retrying("unresponsive"))
+    await claimed(store)
+    with pytest.raises(ConflictError):
+        await store.update_attempt(rollout.rollout_id, rollout.attempt.attempt_id, status="succeeded")
+    noted = await store.update_attempt(rollout.rollout_id, rollout.attempt.attempt_id, metadata={"late": True})
+    assert (noted.status, noted.metadata) == ("unresponsive", {"late": True})
+    assert (await rollout_of(store, rollout.rollout_id)).status == "preparing"
+
+
+async def test_a_runner_may_know_better_than_a_deadline(store: LightningStore) -> None:
+    """Invariant 44."""
+    rollout = await ended(store, "timeout", config=retrying("timeout"))
+    await store.update_attempt(rollout.rollout_id, "latest", status="succeeded")
+    assert (await rollout_of(store, rollout.rollout_id)).status == "succeeded"
+    assert await store.dequeue_rollout() is None
+
+
 @pytest.mark.parametrize("status", ["running", "succeeded"])
 async def test_a_status_of_the_newest_attempt_is_the_rollouts(store: LightningStore, status: AttemptStatus) -> None:
     """Invariant 39."""
@@ -269,9 +288,21 @@ async def test_a_deleted_rollout_leaves_nothing(store: LightningStore) -> None:
 async def test_what_a_run_planned_is_not_deleted(kit: LightningKit) -> None:
     """Ours: delete."""
     await kit.plan("demo-1")
-    await kit.store.cancel_rollout("demo-1")
     with pytest.raises(ConflictError):
         await kit.store.delete_rollout("demo-1")
+
+
+async def test_what_a_workflow_drives_is_not_changed_from_outside(kit: LightningKit) -> None:
+    """Ours: it has a fence, and calls without one may only add spans."""
+    await kit.plan("demo-1")
+    for call in (
+        lambda: kit.store.update_rollout("demo-1", status="succeeded"),  # type: ignore[arg-type]
+        lambda: kit.store.start_attempt("demo-1"),
+        lambda: kit.store.update_attempt("demo-1", "latest", status="failed"),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(ConflictError):
+            await call()
+    assert (await rollout_of(kit.store, "demo-1")).status == "queuing"
 
 
 async def test_what_a_run_planned_is_not_in_the_queue(kit: LightningKit) -> None:

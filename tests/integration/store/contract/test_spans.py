@@ -118,13 +118,21 @@ async def test_a_batch_may_span_several_rollouts(store: LightningStore) -> None:
     assert (await rollout_of(store, b.rollout_id)).status == "running"
 
 
-async def test_a_batch_with_an_unknown_attempt_stores_nothing(store: LightningStore) -> None:
+async def test_a_span_of_nobody_in_a_batch_is_refused_and_costs_no_other(store: LightningStore) -> None:
     """Invariants 32, 33."""
     rollout = await begin(store)
     unknown = span_of(rollout, "b", 2).model_copy(update={"attempt_id": "at-unknown"})
     with pytest.raises(NotFoundError):
-        await store.add_many_spans([span_of(rollout, "a"), unknown])
-    assert len(await store.query_spans(rollout.rollout_id)) == 0
+        await store.add_many_spans([span_of(rollout, "a"), unknown, span_of(rollout, "c", 3)])
+    assert [span.span_id for span in await store.query_spans(rollout.rollout_id)] == ["a", "c"]
+
+
+async def test_a_number_below_zero_asks_for_the_next(store: LightningStore) -> None:
+    """Invariant 29."""
+    rollout = await begin(store)
+    batch = [span_of(rollout, name, number) for name, number in (("a", -1), ("b", 5), ("c", -1), ("d", 2), ("e", -7))]
+    stored = await store.add_many_spans(batch)
+    assert [span.sequence_id for span in stored] == [1, 5, 6, 2, 7]
 
 
 async def test_a_span_of_nobody_is_refused(store: LightningStore) -> None:
