@@ -6,21 +6,15 @@ one only after `patience_seconds`. A request that the service refuses (4xx) is n
 
 from __future__ import annotations
 
-import asyncio
-import random
 import time
-import weakref
-from collections.abc import Callable, Sequence
-from types import TracebackType
+from collections.abc import Sequence
 from typing import Self, TypeVar
 from urllib.parse import quote
 
-import aiohttp
-import orjson
 from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError
 
-from relight.errors import BY_STATUS, InvalidRequestError, RelightError, StoreError
+from relight.errors import StoreError
 from relight.settings import Settings
 from relight.store.envelopes import (
     Beat,
@@ -34,6 +28,7 @@ from relight.store.envelopes import (
     SpansStored,
     WorkerReport,
 )
+from relight.store.patient_http import PATIENCE_SECONDS, Content, PatientHttp
 from relight.store.storable import storable
 from relight.types.wire import (
     AttemptOutcome,
@@ -54,56 +49,15 @@ from relight.types.wire import (
 
 Answer = TypeVar("Answer", bound=BaseModel)
 PREFIX = "/v1/relight"
-AWAY = frozenset({502, 503, 504})
-"""Statuses that pass by themselves."""
-PATIENCE_SECONDS = 300.0
-REQUEST_SECONDS = 30.0
-"""Longest wait for one answer; then the request is repeated."""
-FIRST_PAUSE_SECONDS = 0.05
-LONGEST_PAUSE_SECONDS = 2.0
-JSON = {"Content-Type": "application/json"}
 
 
-def error_of(status: int, body: bytes) -> RelightError:
-    """The error that a service's answer means."""
-    try:
-        data = orjson.loads(body)
-        detail = str(data["detail"])
-    except (ValueError, KeyError, TypeError):
-        detail = f"the store service answered {status}: {body[:200].decode(errors='replace')}"
-    fallback = InvalidRequestError if 400 <= status < 500 else StoreError
-    return BY_STATUS.get(status, fallback)(detail)
-
-
-class StoreClient:
+class StoreClient(PatientHttp):
     """Implements `AttemptStore` over HTTP. Safe to share by tasks; one connection pool for each event loop."""
-
-    def __init__(self, url: str, token: str | None, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
-        self.url = url.rstrip("/")
-        self.patience_seconds = patience_seconds
-        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self._sessions: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, aiohttp.ClientSession] = (
-            weakref.WeakKeyDictionary()
-        )
 
     @classmethod
     def from_settings(cls, settings: Settings, *, patience_seconds: float = PATIENCE_SECONDS) -> Self:
         """A client of the store service that the settings name."""
         return cls(settings.store_url, settings.token_value, patience_seconds=patience_seconds)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
-    async def aclose(self) -> None:
-        """Close the connections of this event loop."""
-        session = self._sessions.pop(asyncio.get_running_loop(), None)
-        if session is not None:
-            await session.close()
 
     async def open_attempt(self, request: OpenRequest, *, patience_seconds: float | None = None) -> OpenAnswer:
         """Open an attempt, or learn why none is opened."""
@@ -178,18 +132,6 @@ class StoreClient:
         """Record a process, or that it is still there."""
         await self._post("/workers", worker, Nothing, patience_seconds)
 
-    def _session(self) -> aiohttp.ClientSession:
-        loop = asyncio.get_running_loop()
-        session = self._sessions.get(loop)
-        if session is None or session.closed:
-            session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=256, keepalive_timeout=4),  # uvicorn closes idle ones after 5 s
-                timeout=aiohttp.ClientTimeout(total=REQUEST_SECONDS),
-                headers=self._headers,
-            )
-            self._sessions[loop] = session
-        return session
-
     async def _post(self, path: str, body: BaseModel, answer: type[Answer], patience_seconds: float | None) -> Answer:
         return await self._send("POST", path, to_json(body), answer, patience_seconds)
 
@@ -197,50 +139,16 @@ class StoreClient:
         self,
         method: str,
         path: str,
-        body: bytes | Callable[[], bytes] | None,
+        body: Content,
         answer: type[Answer],
         patience_seconds: float | None,
         params: dict[str, str] | None = None,
     ) -> Answer:
-        """Send until there is an answer or patience ends.
-
-        Raises:
-            RelightError: the service refused it.
-            StoreError: no answer for `patience_seconds`.
-        """
-        patience = self.patience_seconds if patience_seconds is None else patience_seconds
-        deadline = time.monotonic() + patience
-        pause = FIRST_PAUSE_SECONDS
-        while True:
-            content = body() if callable(body) else body
-            try:
-                status, raw = await self._once(method, path, content, params)
-                if status not in AWAY:
-                    return _read(status, raw, answer)
-                reason = error_of(status, raw).message
-            except (aiohttp.ClientError, TimeoutError, OSError) as error:
-                reason = str(error) or type(error).__name__
-            if time.monotonic() + pause > deadline:
-                raise StoreError(f"no answer from the store service at {self.url} for {patience:g} s: {reason}")
-            await asyncio.sleep(pause * random.uniform(0.5, 1.0))
-            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
-
-    async def _once(
-        self, method: str, path: str, content: bytes | None, params: dict[str, str] | None
-    ) -> tuple[int, bytes]:
-        url = f"{self.url}{PREFIX}{path}"
-        headers = JSON if content is not None else None
-        async with self._session().request(method, url, data=content, params=params, headers=headers) as response:
-            return response.status, await response.read()
-
-
-def _read(status: int, raw: bytes, answer: type[Answer]) -> Answer:
-    if status != 200:
-        raise error_of(status, raw)
-    try:
-        return answer.model_validate_json(raw)
-    except ValidationError as error:
-        raise StoreError(f"the store service's answer makes no sense: {error}") from error
+        raw = await self.exchange(method, f"{PREFIX}{path}", body, patience_seconds=patience_seconds, params=params)
+        try:
+            return answer.model_validate_json(raw)
+        except ValidationError as error:
+            raise StoreError(f"the store service's answer makes no sense: {error}") from error
 
 
 def to_json(body: BaseModel) -> bytes:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from urllib.parse import urlencode, urlsplit
 
 from relight.http_client import HttpClient
-from relight.store.client import PATIENCE_SECONDS, PREFIX, REQUEST_SECONDS, StoreClient
+from relight.store.client import StoreClient
+from relight.store.patient_http import PATIENCE_SECONDS, REQUEST_SECONDS
 
 
 class StoreLink(StoreClient):
-    """A `StoreClient` for one event loop. An address with TLS or with credentials in it is left to its parent."""
+    """A `StoreClient` for one event loop. An address with TLS is left to its parent."""
 
     def __init__(self, url: str, token: str | None, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
         super().__init__(url, token, patience_seconds=patience_seconds)
-        plain = urlsplit(url).scheme == "http" and urlsplit(url).username is None
+        plain = urlsplit(url).scheme == "http"
         self._http = HttpClient(self.url, self._headers) if plain else None
 
     async def aclose(self) -> None:
@@ -24,10 +26,15 @@ class StoreLink(StoreClient):
         await super().aclose()
 
     async def _once(
-        self, method: str, path: str, content: bytes | None, params: dict[str, str] | None
+        self,
+        method: str,
+        path: str,
+        content: bytes | None,
+        params: Mapping[str, str] | None,
+        headers: Mapping[str, str] | None,
     ) -> tuple[int, bytes]:
-        if self._http is None:
-            return await super()._once(method, path, content, params)
-        target = f"{PREFIX}{path}?{urlencode(params)}" if params else f"{PREFIX}{path}"
+        if self._http is None or headers:
+            return await super()._once(method, path, content, params, headers)
+        target = f"{path}?{urlencode(params)}" if params else path
         async with asyncio.timeout(REQUEST_SECONDS), self._http.request(method, target, content or b"") as answer:
             return answer.status, await answer.read()

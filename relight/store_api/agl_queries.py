@@ -82,12 +82,17 @@ async def query_workers(request: Request, query: Annotated[WorkerQuery, Query()]
     return await _answer(request, query, search_workers)
 
 
+@routes.post("/resources/search", ResourcesQuery, PAGE)
+async def search_resources(call: Call, query: ResourcesQuery) -> bytes:
+    """A page of resources' snapshots."""
+    check_page(query, ResourcesUpdate)
+    return page(await call.patiently(lambda: call.store.query_resources(**_arguments(query))), resources_json)
+
+
 @router.get("/resources", response_model=PAGE)
 async def query_resources(request: Request, query: Annotated[ResourcesQuery, Query()]) -> Response:
     """A page of resources' snapshots."""
-    check_page(query, ResourcesUpdate)
-    call = await call_of(request)
-    return raw_json(page(await call.patiently(lambda: call.store.query_resources(**_arguments(query))), resources_json))
+    return await _answer(request, query, search_resources)
 
 
 @routes.post("/spans/search", SpanQuery, PAGE)

@@ -6,6 +6,7 @@ import asyncio
 
 from relight.store.database import Database
 from relight.store.lightning import LightningStore
+from relight.store.lightning_postgres import PostgresLightningStore
 
 
 class RolloutStore:
@@ -21,7 +22,5 @@ class RolloutStore:
         if self._store is None:
             async with self._making:
                 if self._store is None:
-                    from relight.store.lightning_postgres import PostgresLightningStore
-
                     self._store = await PostgresLightningStore.create(self._database)
         return self._store

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 import aiohttp
 from aiohttp import web
 
+FORWARDED = ("Authorization", "Content-Type", "Idempotency-Key", "Relight-Fields")
+
 
 @dataclass
 class Losses:
@@ -27,7 +29,7 @@ async def lossy_proxy(target: str) -> AsyncGenerator[tuple[str, Losses]]:
 
         async def forward(request: web.Request) -> web.StreamResponse:
             body = await request.read()
-            headers = {key: request.headers[key] for key in ("Authorization", "Content-Type") if key in request.headers}
+            headers = {key: request.headers[key] for key in FORWARDED if key in request.headers}
             async with session.request(request.method, target + request.path_qs, data=body, headers=headers) as answer:
                 content = await answer.read()
             losses.asked[request.path] += 1

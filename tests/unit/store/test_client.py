@@ -21,8 +21,9 @@ from relight.errors import (
     UnauthorizedError,
 )
 from relight.settings import Settings
-from relight.store.client import StoreClient, error_of
+from relight.store.client import StoreClient
 from relight.store.envelopes import WorkerReport
+from relight.store.patient_http import error_of
 from relight.types.wire import GenerationRecord
 from tests.support.store_kit import MemoryKit, call, opened
 

@@ -1,0 +1,148 @@
+"""HTTP to the store service that outlasts outages: a request is sent, with the same content, until it is answered.
+
+What the service refuses (4xx) is never repeated. Whoever sends a request that must not be done twice says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+import weakref
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+import aiohttp
+import orjson
+
+from relight.errors import BY_STATUS, InvalidRequestError, RelightError, StoreError
+
+AWAY = frozenset({502, 503, 504})
+"""Statuses that pass by themselves."""
+PATIENCE_SECONDS = 300.0
+REQUEST_SECONDS = 30.0
+"""Longest wait for one answer; then the request is repeated."""
+FIRST_PAUSE_SECONDS = 0.05
+LONGEST_PAUSE_SECONDS = 2.0
+JSON = {"Content-Type": "application/json"}
+Content = bytes | Callable[[], bytes] | None
+
+
+def error_of(status: int, body: bytes) -> RelightError:
+    """The error that a service's answer means."""
+    try:
+        data = orjson.loads(body)
+        detail = str(data["detail"])
+    except (ValueError, KeyError, TypeError):
+        detail = f"the store service answered {status}: {body[:200].decode(errors='replace')}"
+    fallback = InvalidRequestError if 400 <= status < 500 else StoreError
+    return BY_STATUS.get(status, fallback)(detail)
+
+
+def without_credentials(url: str) -> tuple[str, str | None]:
+    """A URL without user and password, and the password: the token."""
+    parts = urlsplit(url.rstrip("/"))
+    if parts.username is None:
+        return url.rstrip("/"), None
+    bare = parts._replace(netloc=parts.netloc.rpartition("@")[2])
+    return urlunsplit(bare), unquote(parts.password or parts.username)
+
+
+class PatientHttp:
+    """Requests to one service. Safe to share by tasks, threads and, pickled, processes; one pool an event loop."""
+
+    def __init__(self, url: str, token: str | None = None, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
+        self.url, found = without_credentials(url)
+        self.patience_seconds = patience_seconds
+        self._token = token or found
+        self._headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
+        self._sessions: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, aiohttp.ClientSession] = (
+            weakref.WeakKeyDictionary()
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _remade, (type(self), self.url, self._token, self.patience_seconds)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the connections of this event loop."""
+        session = self._sessions.pop(asyncio.get_running_loop(), None)
+        if session is not None:
+            await session.close()
+
+    async def exchange(
+        self,
+        method: str,
+        path: str,
+        content: Content = None,
+        *,
+        patience_seconds: float | None = None,
+        params: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        once: bool = False,
+    ) -> bytes:
+        """Send until there is an answer or patience ends; with `once`, only until it may have arrived.
+
+        Raises:
+            RelightError: the service refused it.
+            StoreError: no answer for `patience_seconds`.
+        """
+        patience = self.patience_seconds if patience_seconds is None else patience_seconds
+        deadline = time.monotonic() + patience
+        pause = FIRST_PAUSE_SECONDS
+        while True:
+            body = content() if callable(content) else content
+            again = not once
+            try:
+                status, raw = await self._once(method, path, body, params, headers)
+                if 200 <= status < 300:
+                    return raw
+                if status not in AWAY or once:
+                    raise error_of(status, raw)
+                reason = error_of(status, raw).message
+            except aiohttp.ClientConnectorError as error:
+                again, reason = True, str(error)
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                reason = str(error) or type(error).__name__
+            if not again or time.monotonic() + pause > deadline:
+                raise StoreError(f"no answer from the store service at {self.url} for {patience:g} s: {reason}")
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+
+    async def _once(
+        self,
+        method: str,
+        path: str,
+        content: bytes | None,
+        params: Mapping[str, str] | None,
+        headers: Mapping[str, str] | None,
+    ) -> tuple[int, bytes]:
+        sent = {**(JSON if content is not None else {}), **(headers or {})}
+        request = self._session().request(method, self.url + path, data=content, params=params, headers=sent)
+        async with request as response:
+            return response.status, await response.read()
+
+    def _session(self) -> aiohttp.ClientSession:
+        loop = asyncio.get_running_loop()
+        session = self._sessions.get(loop)
+        if session is None or session.closed:
+            session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=256, keepalive_timeout=4),  # uvicorn closes idle ones after 5 s
+                timeout=aiohttp.ClientTimeout(total=REQUEST_SECONDS),
+                headers=self._headers,
+            )
+            self._sessions[loop] = session
+        return session
+
+
+def _remade(kind: type[PatientHttp], url: str, token: str | None, patience_seconds: float) -> PatientHttp:
+    return kind(url, token, patience_seconds=patience_seconds)
