@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from asyncio import TaskGroup
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -13,6 +14,7 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 from relight.activities.orchestrator import OrchestratorActivities
 from relight.connections import connect_database, connect_temporal
 from relight.settings import Settings
+from relight.store.outbox import keep_dispatching
 from relight.worker.reconciler import keep_reconciling
 from relight.worker.temporal_server import configure
 from relight.workflows import WORKFLOWS
@@ -63,7 +65,8 @@ async def serve(settings: Settings) -> None:
         await configure(client, set_retention=False)
         activities = OrchestratorActivities(database, client, settings.data_root)
         log.info("orchestrator polls %s", settings.orchestrator_queue, extra={"action": "orchestrator_up"})
-        async with make_worker(client, settings.orchestrator_queue, activities_of(activities)):
-            await keep_reconciling(database, client)
+        async with make_worker(client, settings.orchestrator_queue, activities_of(activities)), TaskGroup() as group:
+            group.create_task(keep_reconciling(database, client))
+            group.create_task(keep_dispatching(database, client, queue=settings.orchestrator_queue))
     finally:
         await database.close()
