@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+import asyncpg
 from pydantic import TypeAdapter
 
 from relight.errors import InvalidRequestError
@@ -46,7 +47,7 @@ def attempt_of(row: Mapping[str, Any]) -> Attempt:
     return Attempt.model_validate(row)
 
 
-def resources_of(row: Mapping[str, Any]) -> ResourcesUpdate:
+def resources_of(row: asyncpg.Record) -> ResourcesUpdate:
     """A snapshot of resources."""
     return ResourcesUpdate(
         resources_id=row["resources_id"],
@@ -62,7 +63,7 @@ def resources_json(resources: NamedResources) -> dict[str, Any]:
     return storable(_RESOURCES.dump_python(_RESOURCES.validate_python(resources), mode="json"))
 
 
-def worker_of(row: Mapping[str, Any]) -> Worker:
+def worker_of(row: asyncpg.Record) -> Worker:
     """A worker. A runner of Relight's own beats in its report."""
     beat = row["heartbeat_at"] or (row["last_heartbeat"] if row["kind"] == "runner" else None)
     return Worker(

@@ -12,13 +12,11 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Any
-
-import asyncpg
 
 from relight.errors import RelightError
 from relight.store import lightning_rows as rows
-from relight.store.database import Database, translated
+from relight.store.database import Database
+from relight.store.notifications import listening
 from relight.types.rollout import Rollout
 
 log = logging.getLogger(__name__)
@@ -26,7 +24,6 @@ CHANNEL = "relight_ended"
 LINGER_SECONDS = 10.0
 LOOK_SECONDS = 5.0
 RECONNECT_SECONDS = 0.5
-CLOSE_SECONDS = 2.0
 
 
 class Waiter:
@@ -115,16 +112,10 @@ class Waits:
                 await asyncio.sleep(RECONNECT_SECONDS)
 
     async def _listen_once(self) -> None:
-        async with translated():
-            connection: Any = await asyncpg.connect(self.database.url, timeout=CLOSE_SECONDS * 5)
+        lost = asyncio.Event()
+        async with listening(self.database, CHANNEL, self._wake, lost.set):
             self.connections += 1
-            lost = asyncio.Event()
-            try:
-                connection.add_termination_listener(lambda *_: lost.set())
-                await connection.add_listener(CHANNEL, lambda *message: self._wake(message[3]))
-                await self._look_now_and_then(lost)
-            finally:
-                connection.terminate()
+            await self._look_now_and_then(lost)
 
     async def _look_now_and_then(self, lost: asyncio.Event) -> None:
         idle = 0.0

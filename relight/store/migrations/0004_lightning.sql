@@ -652,6 +652,10 @@ begin
     perform end_open_attempt_v1(r, 'cancelled', p_reason);
     update outbox set started_at = clock_timestamp()
     where workflow_id = 'rollout/' || p_rollout and started_at is null;
+    if r.dispatched_by = 'workflow' then
+        insert into outbox (workflow_type, workflow_id, task_queue, input)
+        values ('cancel', 'rollout/' || p_rollout, '', to_jsonb(p_reason));
+    end if;
     insert into audit (run, rollout_id, actor, action, before, after)
     values (r.run, p_rollout, 'store', 'cancel_rollout', to_jsonb(r.status), jsonb_build_object('reason', p_reason));
     return get_rollout_v1(p_rollout);

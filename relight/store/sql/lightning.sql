@@ -103,7 +103,12 @@ update outbox set checked_at = clock_timestamp()
 where id in (
     select o.id from outbox o join rollouts r on o.workflow_id = 'rollout/' || r.rollout_id
     where r.status in ('queuing', 'preparing', 'running', 'requeuing') and r.kind = 'external'
-      and r.dispatched_by = 'workflow' and o.started_at is not null
+      and r.dispatched_by = 'workflow' and o.started_at is not null and o.workflow_type <> 'cancel'
       and coalesce(o.checked_at, o.started_at) < now() - make_interval(secs => $1)
     order by o.checked_at limit $2 for update of o skip locked)
 returning id, workflow_type, workflow_id, task_queue, input
+
+-- name: fail_undispatched
+-- Temporal will never take its workflow.
+update rollouts set status = 'failed', failure_class = 'infrastructure', failure = $2, ended_at = clock_timestamp()
+where rollout_id = $1 and status in ('queuing', 'preparing', 'running', 'requeuing')

@@ -1,0 +1,41 @@
+"""Listening to Postgres: a connection of its own, outside the pool, since it is held for long."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+
+from relight.store.database import Database, translated
+
+CONNECT_SECONDS: Any = 10.0
+
+
+@asynccontextmanager
+async def listening(
+    database: Database, channel: str, heard: Callable[[str], None], lost: Callable[[], None]
+) -> AsyncGenerator[None]:
+    """Call `heard` with the payload of each notification, and `lost` when the connection has gone.
+
+    What was announced before this is entered is not heard: look once afterwards.
+
+    Raises:
+        PostgresError: out of reach.
+    """
+
+    def on_message(_connection: Any, _pid: int, _channel: str, payload: Any) -> None:
+        heard(str(payload))
+
+    def on_end(_connection: Any) -> None:
+        lost()
+
+    async with translated():
+        connection: Any = await asyncpg.connect(database.url, timeout=CONNECT_SECONDS)
+        try:
+            connection.add_termination_listener(on_end)
+            await connection.add_listener(channel, on_message)
+            yield
+        finally:
+            connection.terminate()
