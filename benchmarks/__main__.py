@@ -5,7 +5,8 @@ from __future__ import annotations
 import runpy
 import sys
 
-NAMES = ("runner_memory", "orchestration", "gateway", "step_overhead")
+STORE = ("store_lives", "store_spans", "store_reads", "store_memory")
+NAMES = ("runner_memory", "orchestration", "gateway", "step_overhead", *STORE)
 
 
 def main() -> None:

@@ -20,7 +20,7 @@ from checks import CHECKS, Client
 
 async def run(url: str) -> dict[str, str]:
     """All checks, one after the other, against one store."""
-    client, results = Client(url), dict[str, str]()
+    client, results = Client(url, retry_delays=(0.2,), health_retry_delays=(0.1,)), dict[str, str]()
     for function in CHECKS:
         try:
             async with asyncio.timeout(60):

@@ -1,0 +1,36 @@
+"""What a large store costs in memory: resident memory of the service after 10,000 spans, and after 1,000,000.
+
+    python -m benchmarks.store_memory [--spans 1000000] [--json]
+
+All spans (1 KB each) go through the service by OTLP, in batches of 100, 4 clients at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+from dataclasses import asdict
+
+from benchmarks.store_fill import measure
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--spans", type=int, default=1_000_000)
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    few, many = asyncio.run(measure(10_000, arguments.spans))
+    ratio = many.resident_bytes / few.resident_bytes
+    if arguments.json:
+        print(json.dumps({"few": asdict(few), "many": asdict(many), "ratio": ratio}))
+        return
+    print("resident memory of the store service")
+    for found in (few, many):
+        print(f"  after {found.spans:9,} spans   {found.resident_bytes / 2**20:6.1f} MiB")
+    print(f"  ratio {ratio:.2f} (wanted: 1.5 at most)")
+
+
+if __name__ == "__main__":
+    main()
