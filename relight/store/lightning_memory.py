@@ -393,17 +393,11 @@ class InMemoryLightningStore(MemoryCatalogue):
             return self._tables.add_span(span)
 
     async def add_many_spans(self, spans: Sequence[Span]) -> list[Span]:
-        """Keep spans; those that were new. One of nobody is refused after the others are kept."""
-        kept: list[Span | None] = []
-        refused: NotFoundError | None = None
+        """Keep spans; those that were new. One of nobody among them: none is kept."""
         with self._lock:
             for span in spans:
-                try:
-                    kept.append(self._tables.add_span(span))
-                except NotFoundError as error:
-                    refused = refused or error
-        if refused:
-            raise refused
+                self._tables.owner(span)
+            kept = [self._tables.add_span(span) for span in spans]
         return [span for span in kept if span]
 
     async def add_otel_span(
@@ -466,7 +460,7 @@ class InMemoryLightningStore(MemoryCatalogue):
 def _check_status(row: RolloutRow, attempt: Attempt) -> None:
     if attempt is not row.newest:
         raise ConflictError(f"attempt {attempt.attempt_id} has been superseded")
-    if attempt.status in rules.FINAL:
+    if not rules.attempt_may_change(attempt.status, row.rollout.status):
         raise ConflictError(f"attempt {attempt.attempt_id} has ended as {attempt.status}")
 
 

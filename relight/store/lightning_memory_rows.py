@@ -175,13 +175,17 @@ class Tables:
         worker.current_rollout_id = busy and busy.rollout_id
         worker.current_attempt_id = busy and busy.attempt_id
 
+    def owner(self, span: Span) -> tuple[RolloutRow, Attempt]:
+        """Whose span it is."""
+        row = self.row(span.rollout_id)
+        for attempt in row.attempts:
+            if attempt.attempt_id == span.attempt_id:
+                return row, attempt
+        raise NotFoundError(f"rollout {span.rollout_id} has no attempt {span.attempt_id}")
+
     def add_span(self, span: Span) -> Span | None:
         """Keep a span; None where it is there already. A number below 0 asks for the next one."""
-        row = self.rollouts.get(span.rollout_id)
-        attempts = row.attempts if row else []
-        attempt = next((attempt for attempt in attempts if attempt.attempt_id == span.attempt_id), None)
-        if row is None or attempt is None:
-            raise NotFoundError(f"there is no attempt {span.attempt_id} of a rollout {span.rollout_id}")
+        row, attempt = self.owner(span)
         key = (span.attempt_id, span.span_id)
         kept = None
         if key not in row.spans:

@@ -16,8 +16,6 @@ ENDED: Final = frozenset({RolloutStatus.SUCCEEDED, RolloutStatus.FAILED, Rollout
 QUEUED: Final = frozenset({RolloutStatus.QUEUING, RolloutStatus.REQUEUING})
 UNDER_WAY: Final = frozenset({RolloutStatus.PREPARING, RolloutStatus.RUNNING})
 OPEN: Final = frozenset({AttemptStatus.PREPARING, AttemptStatus.RUNNING})
-FINAL: Final = frozenset({AttemptStatus.SUCCEEDED, AttemptStatus.FAILED})
-"""What an attempt never leaves. `timeout` and `unresponsive` are the store's guess: its runner may know better."""
 LONGEST_BACKOFF_SECONDS: Final = 60.0
 _FAILURES: Final = {
     AttemptStatus.FAILED: FailureClass.AGENT_ERROR,
@@ -50,6 +48,11 @@ def may_become(old: RolloutStatus, new: RolloutStatus) -> bool:
     return old not in ENDED or new in (old, RolloutStatus.REQUEUING)
 
 
+def attempt_may_change(status: AttemptStatus, rollout: RolloutStatus) -> bool:
+    """Whether the newest attempt may get another status; an unresponsive one while its rollout waits for a next try."""
+    return status in OPEN or (status is AttemptStatus.UNRESPONSIVE and rollout not in ENDED)
+
+
 def backoff_seconds(config: RolloutConfig, sequence_id: int) -> float:
     """Wait after the attempt with this number: doubles with every one."""
     return min(config.backoff_seconds * 2.0 ** min(sequence_id - 1, 20), LONGEST_BACKOFF_SECONDS)
@@ -69,7 +72,7 @@ def worker_status(status: AttemptStatus) -> WorkerStatus:
     """What the worker of an attempt does."""
     if status in OPEN:
         return WorkerStatus.BUSY
-    return WorkerStatus.IDLE if status in FINAL else WorkerStatus.UNKNOWN
+    return WorkerStatus.IDLE if status in (AttemptStatus.SUCCEEDED, AttemptStatus.FAILED) else WorkerStatus.UNKNOWN
 
 
 def reward_of(spans: Iterable[Span]) -> float | None:

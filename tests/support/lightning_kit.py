@@ -113,7 +113,11 @@ async def postgres_lightning(database: Database) -> AsyncGenerator[LightningStor
     """The store over Postgres."""
     from relight.store.lightning_postgres import PostgresLightningStore
 
-    yield await PostgresLightningStore.create(database)
+    store = await PostgresLightningStore.create(database)
+    try:
+        yield store
+    finally:
+        await store.aclose()
 
 
 @asynccontextmanager

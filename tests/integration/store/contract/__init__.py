@@ -9,16 +9,15 @@ holds Relight's rule. These are:
   nothing with it. 0.3's docs promise that, its code never checks.
 - 27: sequence ids are given out for known attempts only; an unknown one is NotFoundError. 0.3 counts for any name.
 - 31: a duplicate span answers None and leaves no line in a log: clients repeat spans whenever an answer is lost.
-- 32: a span of an unknown rollout or attempt among many is refused after all others are kept; 0.3 keeps only those
-  that came before it.
+- 32: `add_many_spans` with a span of an unknown rollout or attempt stores nothing; 0.3 keeps those before it. (By OTLP
+  the others are kept, and the answer counts what was refused.)
 - 33, 50: unknown ids raise NotFoundError (404), which is a ValueError too; 0.3 raises ValueError and answers 500.
 - 35: an unresponsive attempt revives while its rollout has not ended. Under an ended rollout the late span is kept,
   and nothing runs again: 0.3 leaves a failed rollout with a running attempt.
-- 36, 44, 45: an attempt that succeeded or failed keeps that status (`timeout` and `unresponsive` are the store's
-  guess, and its runner may still say better while no newer attempt exists), and a rollout that has ended leaves it
-  only for `requeuing` or for the attempt that `start_attempt` makes: anything else is ConflictError (409). The same
-  status again is no change. 0.3 lets any update move a terminal rollout anywhere. `timeout` and `unresponsive` set
-  the end of an attempt, too.
+- 36, 44, 45: an attempt that has ended keeps its status, but for an unresponsive one whose rollout waits for another
+  try. A rollout that has ended leaves that only for `requeuing`, or for the attempt that `start_attempt` makes.
+  Anything else is ConflictError (409); the same status again is no change. 0.3 lets any update move a terminal rollout
+  anywhere, and lets a runner turn its timeout into a success. `timeout` and `unresponsive` have an end time, too.
 - 38, 39: the status of a superseded attempt is refused with ConflictError: a newer one holds the fence. Its spans are
   kept and move nothing. What was still open when a newer attempt began ends as `failed`, class `infrastructure`.
 - 41: what is tried again waits for `backoff_seconds` (default 1 s, doubling, at most 60 s); 0.3 has no back-off.

@@ -55,12 +55,15 @@ async def test_a_superseded_attempt_has_no_say(store: LightningStore) -> None:
     assert (await rollout_of(store, rollout.rollout_id)).status == "preparing"
 
 
-async def test_a_runner_may_know_better_than_a_deadline(store: LightningStore) -> None:
-    """Invariant 44."""
-    rollout = await ended(store, "timeout", config=retrying("timeout"))
-    await store.update_attempt(rollout.rollout_id, "latest", status="succeeded")
-    assert (await rollout_of(store, rollout.rollout_id)).status == "succeeded"
-    assert await store.dequeue_rollout() is None
+async def test_the_store_s_verdict_on_a_deadline_stands(store: LightningStore) -> None:
+    """Invariants 36, 44."""
+    late = await ended(store, "timeout", config=retrying("timeout"))
+    silent = await ended(store, "unresponsive")
+    for rollout in (late, silent):
+        before = await rollout_of(store, rollout.rollout_id)
+        with pytest.raises(ConflictError):
+            await store.update_attempt(rollout.rollout_id, "latest", status="succeeded")
+        assert await rollout_of(store, rollout.rollout_id) == before
 
 
 @pytest.mark.parametrize("status", ["running", "succeeded"])
