@@ -20,6 +20,7 @@ from relight.store.envelopes import WorkerReport
 from relight.store.partitions import ensure_partitions
 from relight.store.postgres import PostgresStore
 from relight.store.retention import Policy, retain
+from relight.store.sweeper import keep_sweeping
 from relight.store_api.app import create_app
 
 log = logging.getLogger(__name__)
@@ -97,6 +98,7 @@ async def _serve(
         side_tasks = [
             group.create_task(_keep_house(database, Policy(settings.retention_days, settings.retention_bytes))),
             group.create_task(_keep_alive(store, report)),
+            group.create_task(keep_sweeping(database)),
             group.create_task(_obey(stop, server)),
         ]
         await server.serve(sockets=[listener])
