@@ -16,6 +16,7 @@ import uvloop
 from relight.errors import ConfigError, RelightError, StackError, UnauthorizedError
 from relight.listening import Server, listen
 from relight.llm_proxy.app import Gateway, open_gateway
+from relight.llm_proxy.metrics import Metered
 from relight.settings import Settings
 from relight.store.client import StoreClient
 from relight.store.link import StoreLink
@@ -51,7 +52,7 @@ def bind(host: str, port: int) -> socket.socket:
     return listen(host, port, "the gateway", "gateway_url", StackError)
 
 
-def configure(app: Gateway) -> uvicorn.Config:
+def configure(app: Gateway | Metered) -> uvicorn.Config:
     """uvicorn's fastest parts, and nothing that a gateway doesn't need."""
     return uvicorn.Config(
         app,
@@ -95,7 +96,7 @@ async def serve(
             await check_token(store)
             async with open_gateway(store, settings.token_value) as app:
                 gc.freeze()  # what is loaded by now stays: no collection needs to look at it again
-                await drained(Server(configure(app), announce), sock)
+                await drained(Server(configure(Metered(app, settings.token_value)), announce), sock)
     finally:
         sock.close()
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from time import perf_counter
 from typing import Generic, TypeVar
 
 from relight.errors import OverloadedError
+from relight.metrics import GROUP_ITEMS, GROUP_SECONDS, GROUP_WAITING
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -28,6 +30,7 @@ class GroupCommit(Generic[Item, Result]):
         *,
         max_group: int = MAX_GROUP,
         max_waiting: int = MAX_WAITING,
+        name: str = "other",
     ) -> None:
         self._flush = flush
         self._max_group = max_group
@@ -35,6 +38,9 @@ class GroupCommit(Generic[Item, Result]):
         self._waiting: deque[tuple[Sequence[Item], asyncio.Future[list[Result]]]] = deque()
         self._size = 0
         self._writer: asyncio.Task[None] | None = None
+        self._items_metric = GROUP_ITEMS.labels(name)
+        self._seconds_metric = GROUP_SECONDS.labels(name)
+        self._waiting_metric = GROUP_WAITING.labels(name)
 
     async def submit(self, items: Sequence[Item]) -> list[Result]:
         """Commit items together with those of others.
@@ -48,7 +54,7 @@ class GroupCommit(Generic[Item, Result]):
             raise OverloadedError(f"{self._size} items wait for their commit; try again shortly")
         done: asyncio.Future[list[Result]] = asyncio.get_running_loop().create_future()
         self._waiting.append((items, done))
-        self._size += len(items)
+        self._resize(len(items))
         if self._writer is None:
             self._writer = asyncio.create_task(self._write())
         return await done
@@ -72,17 +78,25 @@ class GroupCommit(Generic[Item, Result]):
         while self._waiting and size + len(self._waiting[0][0]) <= self._max_group:
             group.append(self._waiting.popleft())
             size += len(group[-1][0])
-        self._size -= size
+        self._resize(-size)
         return group
 
+    def _resize(self, change: int) -> None:
+        self._size += change
+        self._waiting_metric.inc(change)
+
     async def _commit(self, group: list[tuple[Sequence[Item], asyncio.Future[list[Result]]]]) -> None:
+        joined = [item for items, _ in group for item in items]
+        self._items_metric.observe(len(joined))
+        began = perf_counter()
         try:
-            results = await self._flush([item for items, _ in group for item in items])
+            results = await self._flush(joined)
         except Exception as error:  # every caller in the group gets it, whatever it is
             for _, done in group:
                 if not done.done():
                     done.set_exception(error)
             return
+        self._seconds_metric.observe(perf_counter() - began)
         start = 0
         for items, done in group:
             if not done.done():  # its caller went away

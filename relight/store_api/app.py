@@ -11,10 +11,11 @@ from fastapi import FastAPI
 from starlette.responses import Response
 
 from relight.errors import ConfigError
+from relight.metrics import HttpMetrics
 from relight.store.database import Database
 from relight.store.interface import AttemptStore
 from relight.store.lightning import LightningStore
-from relight.store_api import agl, agl_queries, routes, views
+from relight.store_api import agl, agl_queries, metrics, routes, views
 from relight.store_api.gate import Gate
 from relight.store_api.lightning import RolloutStore
 from relight.store_api.problems import add_problem_handlers
@@ -53,8 +54,10 @@ def create_app(
     app.state.service = service
     app.state.database = database
     app.state.lightning = RolloutStore(database, lightning)
+    app.state.snapshot = metrics.Snapshot(database)
     app.add_api_route("/healthz", _healthz, include_in_schema=False)
     app.add_api_route("/readyz", _ready_route(database), include_in_schema=False)
+    app.include_router(metrics.router)
     app.include_router(routes.router)
     app.include_router(views.router)
     app.include_router(agl_queries.router)  # first: `search` is no rollout's id
@@ -62,6 +65,7 @@ def create_app(
     _complete_schema(app)
     add_problem_handlers(app)
     app.add_middleware(Gate, token=token, max_body_bytes=max_body_bytes, max_total_bytes=max_total_bytes)
+    app.add_middleware(HttpMetrics, path_of=metrics.route_path)  # outermost: what the gate refuses counts too
     return app
 
 

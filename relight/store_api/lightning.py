@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from relight.metrics import measured
 from relight.store.database import Database
 from relight.store.lightning import LightningStore
 from relight.store.lightning_postgres import PostgresLightningStore
@@ -14,7 +15,7 @@ class RolloutStore:
 
     def __init__(self, database: Database, store: LightningStore | None = None) -> None:
         self._database = database
-        self._store = store
+        self._store = measured(store) if store else None
         self._making = asyncio.Lock()
 
     async def __call__(self) -> LightningStore:
@@ -22,5 +23,5 @@ class RolloutStore:
         if self._store is None:
             async with self._making:
                 if self._store is None:
-                    self._store = await PostgresLightningStore.create(self._database)
+                    self._store = measured(await PostgresLightningStore.create(self._database))
         return self._store

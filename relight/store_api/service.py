@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from relight.errors import PostgresError
+from relight.metrics import GENERATIONS, measured
 from relight.store.group_commit import GroupCommit
 from relight.store.interface import AttemptStore
 from relight.types.wire import CallFailure, CommitResult, DeliveryMark, GenerationRecord
@@ -21,11 +22,13 @@ class Service:
     """An `AttemptStore` with group commit and a little patience."""
 
     def __init__(self, store: AttemptStore, patience_seconds: float = 2.0) -> None:
-        self.store = store
+        self.store = measured(store)
         self.patience_seconds = patience_seconds
-        self.generations: GroupCommit[tuple[GenerationRecord, float], CommitResult] = GroupCommit(self._commit)
-        self.failures: GroupCommit[CallFailure, None] = GroupCommit(self._record_failures)
-        self.deliveries: GroupCommit[DeliveryMark, None] = GroupCommit(self._mark)
+        self.generations: GroupCommit[tuple[GenerationRecord, float], CommitResult] = GroupCommit(
+            self._commit, name="generations"
+        )
+        self.failures: GroupCommit[CallFailure, None] = GroupCommit(self._record_failures, name="failures")
+        self.deliveries: GroupCommit[DeliveryMark, None] = GroupCommit(self._mark, name="deliveries")
 
     async def patiently(self, call: Callable[[], Awaitable[Answer]]) -> Answer:
         """Call, and call again while Postgres is away; every call of the store may be made twice."""
@@ -43,7 +46,10 @@ class Service:
     async def commit(self, items: Sequence[GenerationRecord]) -> list[CommitResult]:
         """Commit model calls with those of others; waiting here counts into how long ago they began."""
         arrived = time.monotonic()
-        return await self.generations.submit([(item, arrived) for item in items])
+        results = await self.generations.submit([(item, arrived) for item in items])
+        for result in results:
+            GENERATIONS.labels(result.state).inc()
+        return results
 
     async def aclose(self) -> None:
         """Wait for what is under way."""

@@ -1,0 +1,154 @@
+"""`/metrics` of the store service: what this process counts, and what Postgres knows of everybody.
+
+Any number of services may be scraped. What Postgres knows is read once for all scrapes of a few seconds, and rarely
+enough that the reading takes a twentieth of the time at most. Where Postgres is away, the process' own numbers remain.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from time import perf_counter
+from typing import Any
+
+from fastapi import APIRouter, Request
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.exposition import generate_latest
+from prometheus_client.registry import Collector
+from starlette.responses import Response
+
+from relight import metrics
+from relight.errors import RelightError
+from relight.store.database import Database
+
+router = APIRouter(tags=["operations"])
+DURATIONS = (0.1, 0.5, 1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
+SHORTEST_SECONDS = 5.0
+"""Postgres is not read again sooner than that."""
+SHARE = 20
+"""One part in so many of the time is spent reading, at most."""
+PATIENCE_SECONDS = 8.0
+"""Prometheus itself gives up after 10 s by default."""
+ROWS = ("open_rollouts", "attempts", "outbox", "runs", "running", "engines", "workers", "stored")
+
+
+class Snapshot(Collector):
+    """What Postgres knew a moment ago."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._lock = asyncio.Lock()
+        self._until = 0.0
+        self._metrics: list[Metric] = []
+        self.registry = CollectorRegistry(auto_describe=False)
+        self.registry.register(self)
+
+    def collect(self) -> Iterable[Metric]:
+        """What was read, and the pool of this process."""
+        return [*self._metrics, self._pool()]
+
+    async def refresh(self) -> None:
+        """Read Postgres, unless that was done a moment ago."""
+        async with self._lock:
+            began = perf_counter()
+            if began < self._until:
+                return
+            try:
+                async with asyncio.timeout(PATIENCE_SECONDS):
+                    known = await self._read()
+                self._metrics = [_gauge("relight_postgres_up", "Postgres answers.", (), [((), 1)]), *known]
+            except (RelightError, TimeoutError):
+                self._metrics = [_gauge("relight_postgres_up", "Postgres answers.", (), [((), 0)])]
+            ended = perf_counter()
+            self._until = ended + max(SHORTEST_SECONDS, SHARE * (ended - began))
+
+    async def _read(self) -> list[Metric]:
+        rows = {name: await self._database.fetch(f"metrics_{name}") for name in ROWS}
+        ended = await self._database.fetch("metrics_ended_rollouts", list(DURATIONS))
+        return [*_rollout_metrics(ended), *_gauges(rows)]
+
+    def _pool(self) -> Metric:
+        pool = self._database.pool
+        idle = pool.get_idle_size()
+        values = [(("used",), pool.get_size() - idle), (("idle",), idle), (("most",), pool.get_max_size())]
+        return _gauge("relight_pool_connections", "Connections to Postgres of this process.", ("state",), values)
+
+
+def _gauge(name: str, text: str, labels: Sequence[str], values: Iterable[tuple[Sequence[str], float]]) -> Metric:
+    family = GaugeMetricFamily(name, text, labels=labels)
+    for given, value in values:
+        family.add_metric(given, value)
+    return family
+
+
+def _rollout_metrics(ended: Sequence[Any]) -> list[Metric]:
+    """0.3's two: rollouts that ended, and how long they took."""
+    counts: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0] * (len(DURATIONS) + 1))
+    seconds: dict[tuple[str, str], float] = defaultdict(float)
+    for row in ended:
+        key = (row["status"], row["mode"])
+        counts[key][row["bucket"]] += row["number"]
+        seconds[key] += row["seconds"]
+    total = CounterMetricFamily("agl_rollouts", "Rollouts that ended.", labels=("status", "mode"))
+    duration = HistogramMetricFamily("agl_rollouts_duration", "Seconds of ended rollouts.", labels=("status", "mode"))
+    bounds = [*map(str, DURATIONS), "+Inf"]
+    for key, by_bucket in counts.items():
+        total.add_metric(key, sum(by_bucket))
+        duration.add_metric(key, list(zip(bounds, itertools.accumulate(by_bucket), strict=True)), seconds[key])
+    return [total, duration]
+
+
+def _gauges(rows: dict[str, list[Any]]) -> list[Metric]:
+    opened, outbox, running, engines = rows["open_rollouts"], rows["outbox"], rows["running"], rows["engines"]
+    place = ("kind", "status")
+
+    def column(name: str, rows: Sequence[Any], labels: Sequence[str]) -> list[tuple[list[str], float]]:
+        return [([str(row[label]) for label in labels], row[name]) for row in rows]
+
+    attempt = ("status", "failure_class")
+    engine = ("engine_id", "run")
+    return [
+        _gauge("relight_rollouts_open", "Rollouts not ended.", place, column("number", opened, place)),
+        _gauge("relight_rollouts_oldest_seconds", "Age of them.", place, column("oldest_seconds", opened, place)),
+        _gauge("relight_attempts", "Attempts on record.", attempt, column("number", rows["attempts"], attempt)),
+        _gauge("relight_outbox_waiting", "Workflows to be started.", (), column("number", outbox, ())),
+        _gauge("relight_outbox_oldest_seconds", "Age of them.", (), column("oldest_seconds", outbox, ())),
+        _gauge("relight_runs", "Runs.", ("status",), column("number", rows["runs"], ("status",))),
+        _gauge("relight_run_step", "Last recorded step.", ("run",), column("step", running, ("run",))),
+        _gauge("relight_run_total_steps", "Steps to do.", ("run",), column("total_steps", running, ("run",))),
+        _gauge("relight_run_paused", "It is paused.", ("run",), column("paused", running, ("run",))),
+        _gauge("relight_run_version", "Newest policy version.", ("run",), column("version", _known(running), ("run",))),
+        _gauge("relight_engines", "Engines.", ("run", "state"), _counted(engines, ("run", "state"))),
+        _gauge("relight_engine_version", "Version held; -1: none.", engine, column("version", engines, engine)),
+        _gauge("relight_processes", "Alive.", ("kind",), column("number", rows["workers"], ("kind",))),
+        _gauge("relight_stored_bytes", "With indexes.", ("part",), column("size_bytes", rows["stored"], ("part",))),
+    ]
+
+
+def _known(rows: Sequence[Any]) -> list[Any]:
+    return [row for row in rows if row["version"] is not None]
+
+
+def _counted(rows: Sequence[Any], labels: Sequence[str]) -> list[tuple[tuple[str, ...], float]]:
+    numbers: dict[tuple[str, ...], float] = defaultdict(float)
+    for row in rows:
+        numbers[tuple(str(row[label]) for label in labels)] += 1
+    return list(numbers.items())
+
+
+def route_path(scope: metrics.Scope, status: int) -> str:
+    """The path of the route that a request met, with its parameters by name."""
+    return getattr(scope.get("route"), "path", metrics.UNMATCHED)
+
+
+@router.get("/metrics", response_class=Response)
+@router.get("/v1/prometheus", response_class=Response, include_in_schema=False)
+@router.get("/v1/prometheus/", response_class=Response, include_in_schema=False)
+async def read_metrics(request: Request) -> Response:
+    """Metrics as Prometheus reads them."""
+    snapshot: Snapshot = request.app.state.snapshot
+    await snapshot.refresh()
+    return Response(metrics.exposition() + generate_latest(snapshot.registry), media_type=metrics.CONTENT_TYPE)
