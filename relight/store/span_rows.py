@@ -124,8 +124,8 @@ def row_of(span: Span, redactor: Redactor) -> SpanRow:
 
 
 def _row(span: Span, packer: Packer, redactor: Redactor) -> SpanRow:
-    extra = {"context": span.context, "parent": span.parent, **(span.model_extra or {})}
-    extra = {key: value for key, value in extra.items() if value is not None}
+    links = {"context": span.context, "parent": span.parent}
+    extra = {key: value for key, value in links.items() if value is not None} | (span.model_extra or {})
     return SpanRow(
         rollout_id=storable_text(span.rollout_id),
         attempt_id=storable_text(span.attempt_id),

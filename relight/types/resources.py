@@ -33,6 +33,23 @@ class LLM(Resource):
         return self.endpoint
 
 
+class ProxyLLM(Resource):
+    """A model behind a proxy that reads rollout and attempt from its path, as 0.3 hands it to agents."""
+
+    resource_type: Literal["proxy_llm"] = "proxy_llm"
+    endpoint: str
+    """Base URL of the proxy, without rollout and attempt."""
+    model: str
+    api_key: str | None = None
+    sampling_parameters: dict[str, Any] = Field(default_factory=dict)
+
+    def get_base_url(self, rollout_id: str, attempt_id: str) -> str:
+        """The base URL of one attempt."""
+        root = self.endpoint.rstrip("/")
+        prefix, version = (root.removesuffix("/v1"), "/v1") if root.endswith("/v1") else (root, "")
+        return f"{prefix}/rollout/{rollout_id}/attempt/{attempt_id}{version}"
+
+
 class PromptTemplate(Resource):
     """A prompt that an algorithm may rewrite."""
 
@@ -49,5 +66,5 @@ class PromptTemplate(Resource):
         return self.template.format(**values)
 
 
-ResourceUnion = Annotated[LLM | PromptTemplate, Field(discriminator="resource_type")]
+ResourceUnion = Annotated[LLM | ProxyLLM | PromptTemplate, Field(discriminator="resource_type")]
 NamedResources = dict[str, ResourceUnion]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -39,6 +40,15 @@ def status_of(rollout: Rollout | None) -> str:
     """Of a rollout that must be there."""
     assert rollout is not None
     return rollout.status
+
+
+async def dequeued(client: Client) -> AttemptedRollout:
+    """The next rollout; one that is tried again may come after a pause."""
+    while True:
+        rollout = await client.dequeue_rollout()
+        if rollout is not None:
+            return rollout
+        await asyncio.sleep(0.05)
 
 
 async def refused(call: Awaitable[Any]) -> int:

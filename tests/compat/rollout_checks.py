@@ -9,7 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 from agentlightning.types import Attempt, AttemptedRollout, EnqueueRolloutRequest, Rollout, RolloutConfig
-from checks import UNKNOWN, Client, check, refused, span_of, status_of
+from checks import UNKNOWN, Client, check, dequeued, refused, span_of, status_of
 
 
 @check
@@ -26,7 +26,8 @@ async def what_is_enqueued_comes_back_whole(client: Client) -> None:
     assert rollout.rollout_id.startswith("ro-")
     assert rollout.input == task
     assert (rollout.mode, rollout.status, rollout.end_time) == ("val", "queuing", None)
-    assert rollout.config == config
+    assert {*rollout.config.retry_condition} == {"failed", "timeout"}
+    assert rollout.config.model_copy(update={"retry_condition": config.retry_condition}) == config
     assert rollout.metadata == {"source": "test", "deep": {"a": 1}}
     assert before - 5 <= rollout.start_time <= time.time() + 5
     read = await client.get_rollout_by_id(rollout.rollout_id)
@@ -115,8 +116,7 @@ async def a_failed_attempt_is_tried_again_as_its_config_says(client: Client) -> 
     assert first is not None
     await client.update_attempt(first.rollout_id, "latest", status="failed")
     assert status_of(await client.get_rollout_by_id(rollout.rollout_id)) == "requeuing"
-    second = await client.dequeue_rollout()
-    assert second is not None
+    second = await dequeued(client)
     assert second.rollout_id == rollout.rollout_id
     assert second.attempt.sequence_id == 2
     await client.update_attempt(second.rollout_id, second.attempt.attempt_id, status="failed")
