@@ -56,6 +56,8 @@ MAYBE_IN_JSON = (
 """What text, and JSON that holds it, has in it wherever one of the patterns above matches, or a name."""
 SHORTEST = 4
 """Shorter strings are no secrets by themselves."""
+SHORTEST_EXACT = 12
+"""Shorter exact secrets are left alone: they would be found in any text."""
 
 
 def _compile(pattern: str) -> Any:
@@ -91,7 +93,7 @@ class Redactor:
         Raises:
             ConfigError: a pattern that can't be used.
         """
-        exact = [value for value in secrets if len(value) >= SHORTEST]
+        exact = [value for value in secrets if len(value) >= SHORTEST_EXACT]
         own = _checked(patterns)
         in_json = {form for value in exact for form in (value, orjson.dumps(value)[1:-1].decode())}
         self._has_own = bool(own)

@@ -12,6 +12,7 @@ from base64 import urlsafe_b64encode
 from hashlib import sha256
 
 KEY_BYTES = 32
+TOKEN_PREFIX = "rl-"
 
 
 def new_key() -> bytes:
@@ -27,7 +28,7 @@ def new_attempt_id() -> str:
 def attempt_token(key: bytes, attempt_id: str) -> str:
     """The token of an attempt."""
     digest = hmac.digest(key, attempt_id.encode(), "sha256")
-    return "rl-" + urlsafe_b64encode(digest).decode().rstrip("=")
+    return TOKEN_PREFIX + urlsafe_b64encode(digest).decode().rstrip("=")
 
 
 def token_hash(token: str) -> str:

@@ -12,10 +12,13 @@ from starlette.responses import Response
 
 from relight.errors import ConfigError
 from relight.metrics import HttpMetrics
+from relight.redaction import Redactor
 from relight.store.database import Database
+from relight.store.ingest import SpanIngest
 from relight.store.interface import AttemptStore
 from relight.store.lightning import LightningStore
-from relight.store_api import agl, agl_queries, metrics, routes, views
+from relight.store_api import agl, agl_queries, metrics, otlp, routes, views
+from relight.store_api.agent_tokens import AgentTokens
 from relight.store_api.gate import Gate
 from relight.store_api.lightning import RolloutStore
 from relight.store_api.problems import add_problem_handlers
@@ -35,6 +38,7 @@ def create_app(
     max_total_bytes: int = MAX_TOTAL_BYTES,
     patience_seconds: float = 2.0,
     lightning: LightningStore | None = None,
+    redactor: Redactor | None = None,
 ) -> FastAPI:
     """The app over a store, with `lightning` or Postgres for rollouts. It closes neither store nor database.
 
@@ -44,15 +48,18 @@ def create_app(
     if not token:
         raise ConfigError("the store service needs an admin token: set RELIGHT_TOKEN, or write <home>/token")
     service = Service(store, patience_seconds)
+    traces = otlp.Otlp(SpanIngest(database, redactor or Redactor(secrets=[token])))
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
         yield
         await service.aclose()
+        await traces.aclose()
 
     app = FastAPI(title="Relight store", version=version("relight"), lifespan=lifespan, docs_url=None, redoc_url=None)
     app.state.service = service
     app.state.database = database
+    app.state.otlp = traces
     app.state.lightning = RolloutStore(database, lightning)
     app.state.snapshot = metrics.Snapshot(database)
     app.add_api_route("/healthz", _healthz, include_in_schema=False)
@@ -62,9 +69,16 @@ def create_app(
     app.include_router(views.router)
     app.include_router(agl_queries.router)  # first: `search` is no rollout's id
     app.include_router(agl.router)
+    app.include_router(otlp.router)
     _complete_schema(app)
     add_problem_handlers(app)
-    app.add_middleware(Gate, token=token, max_body_bytes=max_body_bytes, max_total_bytes=max_total_bytes)
+    app.add_middleware(
+        Gate,
+        token=token,
+        max_body_bytes=max_body_bytes,
+        max_total_bytes=max_total_bytes,
+        agents=AgentTokens(database),
+    )
     app.add_middleware(HttpMetrics, path_of=metrics.route_path)  # outermost: what the gate refuses counts too
     return app
 

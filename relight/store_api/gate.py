@@ -1,6 +1,7 @@
 """What every request passes: the admin token, a limit on its size, and one on the sizes of all that are under way.
 
-One ASGI layer around the whole app, so that no route can be forgotten. `/healthz` alone is open.
+One ASGI layer around the whole app, so that no route can be forgotten. `/healthz` alone is open. An attempt's token is
+good for `/v1/traces`, and for its own spans there.
 """
 
 from __future__ import annotations
@@ -12,9 +13,12 @@ from hashlib import sha256
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from relight.errors import PostgresError
+from relight.store_api.agent_tokens import AGENT_KEY, AgentTokens
 from relight.store_api.problems import problem
 
 OPEN_PATHS = frozenset({"/healthz"})
+AGENT_PATHS = frozenset({"/v1/traces"})
 BASIC_USER = "relight"
 
 
@@ -25,11 +29,14 @@ class BodyTooLargeError(Exception):
 class Gate:
     """Bearer and Basic authentication in constant time, then the size limits."""
 
-    def __init__(self, app: ASGIApp, token: str, max_body_bytes: int, max_total_bytes: int) -> None:
+    def __init__(
+        self, app: ASGIApp, token: str, max_body_bytes: int, max_total_bytes: int, agents: AgentTokens | None = None
+    ) -> None:
         basic = b64encode(f"{BASIC_USER}:{token}".encode())
         self.app = app
         self.max_body_bytes = max_body_bytes
         self.max_total_bytes = max_total_bytes
+        self._agents = agents
         self._total_bytes = 0
         self._accepted = {b"bearer": sha256(token.encode()).digest(), b"basic": sha256(basic).digest()}
 
@@ -40,7 +47,13 @@ class Gate:
             return
         headers: dict[bytes, bytes] = dict(scope["headers"])
         size = self._declared_bytes(headers)
-        if not self._knows(headers.get(b"authorization", b"")):
+        authorization = headers.get(b"authorization", b"")
+        try:
+            known = self._knows(authorization) or await self._knows_agent(authorization, scope)
+        except PostgresError as error:
+            await problem(503, "PostgresError", error.message)(scope, receive, send)
+            return
+        if not known:
             refusal = problem(401, "UnauthorizedError", "a valid token is needed: Authorization: Bearer TOKEN")
         elif size > self.max_body_bytes:
             refusal = self._too_large()
@@ -63,6 +76,16 @@ class Gate:
         scheme, _, credentials = authorization.partition(b" ")
         expected = self._accepted.get(scheme.lower(), b"")
         return hmac.compare_digest(sha256(credentials.strip()).digest(), expected)
+
+    async def _knows_agent(self, authorization: bytes, scope: Scope) -> bool:
+        """Whether it is an attempt's token on a path for agents; the scope says whose from then on."""
+        scheme, _, credentials = authorization.partition(b" ")
+        if self._agents is None or scope["path"] not in AGENT_PATHS or scheme.lower() != b"bearer":
+            return False
+        agent = await self._agents.find(credentials.strip().decode("latin-1"))
+        if agent:
+            scope[AGENT_KEY] = agent
+        return agent is not None
 
     def _declared_bytes(self, headers: dict[bytes, bytes]) -> int:
         """Size of a body; one that comes in chunks may be as large as any."""

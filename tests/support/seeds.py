@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from relight.store.database import Database
+from relight.store.tokens import token_hash
 
 RUN = "demo"
 
@@ -76,3 +77,22 @@ async def seed_engine(
             run,
             version,
         )
+
+
+async def seed_attempt(
+    database: Database, rollout_id: str, attempt_id: str, sequence_id: int = 1, *, token: str | None = None
+) -> None:
+    """An attempt that nobody heard of yet, of a rollout that a queue dispatched."""
+    await database.pool.execute(
+        "insert into attempts (attempt_id, rollout_id, sequence_id, try_number, open_key, token_hash)"
+        " values ($1, $2, $3, $3, $1, $4)",
+        attempt_id,
+        rollout_id,
+        sequence_id,
+        token_hash(token or attempt_id),
+    )
+    await database.pool.execute(
+        "update rollouts set status = 'preparing', dispatched_by = 'queue', attempts = $2 where rollout_id = $1",
+        rollout_id,
+        sequence_id,
+    )

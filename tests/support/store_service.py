@@ -48,3 +48,4 @@ async def store_service(
         while state.tasks:
             await asyncio.wait(state.tasks)
         await app.state.service.aclose()
+        await app.state.otlp.aclose()

@@ -14,7 +14,7 @@ from relight.store.database import Database
 from relight.store.ingest import SpanIngest
 from relight.store.span_rows import MAX_SEQUENCE_ID, read_spans
 from relight.types.store import Span
-from tests.support.seeds import seed_rollout
+from tests.support.seeds import seed_attempt, seed_rollout
 
 
 @pytest.fixture
@@ -24,21 +24,6 @@ async def ingest(database: Database) -> SpanIngest:
         await seed_rollout(database, f"r{number}", None)
         await seed_attempt(database, f"r{number}", f"a{number}")
     return SpanIngest(database)
-
-
-async def seed_attempt(database: Database, rollout_id: str, attempt_id: str, sequence_id: int = 1) -> None:
-    await database.pool.execute(
-        "insert into attempts (attempt_id, rollout_id, sequence_id, try_number, open_key, token_hash)"
-        " values ($1, $2, $3, $3, $1, $1)",
-        attempt_id,
-        rollout_id,
-        sequence_id,
-    )
-    await database.pool.execute(
-        "update rollouts set status = 'preparing', dispatched_by = 'queue', attempts = $2 where rollout_id = $1",
-        rollout_id,
-        sequence_id,
-    )
 
 
 def span(span_id: str, sequence_id: int = -1, rollout: int = 1, **fields: Any) -> Span:

@@ -1,0 +1,57 @@
+"""Who is behind an attempt's token: all that an agent may do at the store is write its own attempt's spans.
+
+A token is good while its attempt is open and for a minute after, for exporters that flush at the end; not once its
+rollout is cancelled.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from relight.store.database import Database
+from relight.store.tokens import TOKEN_PREFIX, token_hash
+
+AGENT_KEY = "relight.agent"
+"""Where the ASGI scope of a request says who the agent is that sent it; missing for the administrator."""
+CACHED_SECONDS = 2.0
+MAX_CACHED = 4096
+
+
+@dataclass(frozen=True)
+class Agent:
+    """An attempt whose token came with a request."""
+
+    rollout_id: str
+    attempt_id: str
+    graded: bool
+    """A grader judges it: rewards that it gives itself don't count."""
+
+
+class AgentTokens:
+    """Looks tokens up, and remembers for 2 s those that it found."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._known: dict[str, tuple[float, Agent]] = {}
+
+    async def find(self, token: str) -> Agent | None:
+        """The attempt of a token, or None.
+
+        Raises:
+            PostgresError: it can't be looked up.
+        """
+        if not token.startswith(TOKEN_PREFIX):
+            return None
+        digest = token_hash(token)
+        until, agent = self._known.get(digest, (0.0, None))
+        if agent and time.monotonic() < until:
+            return agent
+        row = await self._database.row("agent_of_token", digest)
+        if row is None:
+            return None
+        if len(self._known) >= MAX_CACHED:
+            self._known.clear()
+        found = Agent(row["rollout_id"], row["attempt_id"], row["graded"])
+        self._known[digest] = (time.monotonic() + CACHED_SECONDS, found)
+        return found

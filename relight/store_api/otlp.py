@@ -1,0 +1,246 @@
+"""OTLP over HTTP: POST /v1/traces, in protobuf or JSON, answered after the spans are committed.
+
+Bodies may be gzip or deflate; what they inflate to is bounded while they inflate. Spans that can't be kept are counted
+in `partial_success`. What is under way is bounded in bytes and in spans; beyond it the answer is 503 with Retry-After,
+never 429, which exporters take for "drop it". The other signals are answered with 501.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import zlib
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TypeVar
+
+import orjson
+from fastapi import APIRouter, Request
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTracePartialSuccess,
+    ExportTraceServiceResponse,
+)
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+
+from relight.errors import ForbiddenError, InvalidRequestError, OverloadedError, RelightError
+from relight.store.ingest import Outcome, SpanIngest
+from relight.store.span_rows import SpanRow
+from relight.store_api.agent_tokens import AGENT_KEY, Agent
+from relight.store_api.otlp_spans import OF_ANOTHER, Decoded, decode_json, decode_protobuf
+from relight.store_api.otlp_wire import TooLargeError
+from relight.store_api.problems import RETRY_AFTER_SECONDS
+
+Made = TypeVar("Made")
+PROTOBUF = "application/x-protobuf"
+JSON = "application/json"
+MAX_BYTES = 32 * 1024 * 1024
+"""Of a body, as it comes and inflated."""
+MAX_JSON_BYTES = 8 * 1024 * 1024
+"""Of a JSON body, inflated: as values it takes many times that."""
+MAX_TOTAL_BYTES = 96 * 1024 * 1024
+"""Of all bodies under way."""
+INLINE_BYTES = 256 * 1024
+"""Larger and compressed bodies are dealt with in a thread, one at a time, so that the event loop lives."""
+CHUNK_ROWS = 2000
+"""Rows of one body that share a transaction."""
+UNKNOWN = 2
+STATUS_CODES = {400: 3, 403: 7, 413: 8, 501: 12, 503: 14}
+"""google.rpc's codes of what goes wrong here."""
+MAX_REASONS = 5
+IDENTITY = "identity"
+WINDOW_BITS = {"gzip": 31, "deflate": 47}
+"""zlib's; deflate is what zlib writes, or gzip by mistake."""
+OTHER_SIGNALS = ("/v1/metrics", "/v1/logs", "/v1/development/profiles")
+router = APIRouter(tags=["otlp"])
+
+
+class Budget:
+    """Bytes of bodies under way."""
+
+    def __init__(self, most: int = MAX_TOTAL_BYTES) -> None:
+        self.most = most
+        self.taken = 0
+
+    @contextmanager
+    def share(self) -> Generator[Callable[[int], None]]:
+        """A function that takes bytes, all of which are given back at the end.
+
+        It raises OverloadedError where they would be too many.
+        """
+        held = 0
+
+        def take(size: int) -> None:
+            nonlocal held
+            if self.taken + size > self.most:
+                raise OverloadedError("too many spans are under way already; try again shortly")
+            self.taken += size
+            held += size
+
+        try:
+            yield take
+        finally:
+            self.taken -= held
+
+
+class Otlp:
+    """Takes trace requests apart and keeps their spans."""
+
+    def __init__(self, ingest: SpanIngest, budget: Budget | None = None) -> None:
+        self.ingest = ingest
+        self.budget = budget or Budget()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="otlp")
+
+    async def export(self, request: Request) -> tuple[int, str]:
+        """Keep the spans of a request; how many were rejected, and why.
+
+        Raises:
+            InvalidRequestError: it is no trace request, or too large.
+            ForbiddenError: all its spans are of other attempts than its token.
+            OverloadedError: too much is under way.
+        """
+        kind = content_type(request)
+        if kind not in (PROTOBUF, JSON):
+            raise InvalidRequestError(f"Content-Type {kind!r} is not one of {PROTOBUF} and {JSON}")
+        encoding = request.headers.get("content-encoding", "identity").strip().lower()
+        agent: Agent | None = request.scope.get(AGENT_KEY)
+        with self.budget.share() as take:
+            body = await _read(request, take)
+            if encoding != IDENTITY:
+                most = MAX_BYTES if kind == PROTOBUF else MAX_JSON_BYTES
+                body = await self._in_thread(lambda: inflate(body, encoding, most))
+                take(len(body))
+            decoded = await self._decode(body, kind, agent)
+            if not decoded.rows and set(decoded.rejected) == {OF_ANOTHER}:
+                raise ForbiddenError("this token is good for the spans of its own attempt alone")
+            rejected = decoded.rejected + refusals(await self._keep(decoded.rows))
+        self.ingest.counts["malformed"] += decoded.rejected.total()
+        return rejected.total(), "; ".join(f"{count} x {reason}" for reason, count in rejected.most_common(MAX_REASONS))
+
+    async def aclose(self) -> None:
+        """Wait for what is under way."""
+        await self.ingest.aclose()
+        self._thread.shutdown()
+
+    async def _decode(self, body: bytes, kind: str, agent: Agent | None) -> Decoded:
+        if kind == JSON and len(body) > MAX_JSON_BYTES:
+            raise TooLargeError(f"the body is larger than {MAX_JSON_BYTES} bytes; send less at a time")
+        decode = decode_protobuf if kind == PROTOBUF else decode_json
+        if len(body) <= INLINE_BYTES:
+            return decode(body, self.ingest.redactor, agent)
+        return await self._in_thread(lambda: decode(body, self.ingest.redactor, agent))
+
+    async def _in_thread(self, make: Callable[[], Made]) -> Made:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, make)
+
+    async def _keep(self, rows: list[SpanRow]) -> list[Outcome]:
+        outcomes: list[Outcome] = []
+        for start in range(0, len(rows), CHUNK_ROWS):
+            outcomes += await self.ingest.submit(rows[start : start + CHUNK_ROWS])
+        return outcomes
+
+
+async def _read(request: Request, take: Callable[[int], None]) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > MAX_BYTES:
+            raise TooLargeError(f"the body is larger than {MAX_BYTES} bytes; send less at a time")
+        take(len(chunk))
+        parts.append(chunk)
+    return b"".join(parts)
+
+
+def inflate(body: bytes, encoding: str, most: int) -> bytes:
+    """A body as it was before it was compressed; never more than `most` bytes of it are made.
+
+    Raises:
+        InvalidRequestError: it can't be inflated.
+        TooLargeError: it would be larger.
+    """
+    if encoding not in WINDOW_BITS:
+        raise InvalidRequestError(f"Content-Encoding {encoding!r} is not one of gzip, deflate and identity")
+    stream = zlib.decompressobj(WINDOW_BITS[encoding])
+    try:
+        data = stream.decompress(body, most + 1)
+    except zlib.error as error:
+        raise InvalidRequestError(f"the body can't be inflated: {error}") from error
+    if len(data) > most:
+        raise TooLargeError(f"the body is larger than {most} bytes when inflated; send less at a time")
+    if not stream.eof or stream.unused_data:
+        raise InvalidRequestError("the body can't be inflated: it ends too early, or goes on after its end")
+    return data
+
+
+def refusals(outcomes: Iterable[Outcome]) -> Counter[str]:
+    """Spans that were not kept, by reason; one that is there already is kept."""
+    found: Counter[str] = Counter()
+    for outcome in outcomes:
+        if outcome.state == "unknown":
+            found["a span's rollout or attempt is unknown"] += 1
+        elif outcome.state == "rejected":
+            found[f"a span can't be stored: {outcome.reason}"] += 1
+    return found
+
+
+def content_type(request: Request) -> str:
+    """The media type of a request, without parameters."""
+    return request.headers.get("content-type", "").split(";")[0].strip().lower()
+
+
+def success(request: Request, rejected: int, reason: str) -> Response:
+    """The answer to a request that was understood."""
+    if content_type(request) == JSON:
+        partial = {"partialSuccess": {"rejectedSpans": str(rejected), "errorMessage": reason}} if rejected else {}
+        return _answer(request, 200, orjson.dumps(partial))
+    if not rejected:
+        return _answer(request, 200, b"")
+    partial = ExportTracePartialSuccess(rejected_spans=rejected, error_message=reason)
+    return _answer(request, 200, ExportTraceServiceResponse(partial_success=partial).SerializeToString())
+
+
+def failure(request: Request, status: int, message: str) -> Response:
+    """A google.rpc.Status in the request's encoding."""
+    code = STATUS_CODES.get(status, UNKNOWN)
+    if content_type(request) == JSON:
+        return _answer(request, status, orjson.dumps({"code": code, "message": message}))
+    # On the wire a Status is a number and a text, in the fields of this message.
+    return _answer(
+        request, status, ExportTracePartialSuccess(rejected_spans=code, error_message=message).SerializeToString()
+    )
+
+
+def _answer(request: Request, status: int, body: bytes) -> Response:
+    headers = {"Retry-After": str(RETRY_AFTER_SECONDS)} if status == 503 else {}
+    accepted = request.headers.get("accept-encoding", "")
+    if "gzip" in {part.split(";")[0].strip().lower() for part in accepted.split(",")}:
+        headers["Content-Encoding"] = "gzip"
+        body = gzip.compress(body, 1)
+    return Response(body, status, headers, JSON if content_type(request) == JSON else PROTOBUF)
+
+
+@router.post("/v1/traces", response_class=Response)
+async def export_traces(request: Request) -> Response:
+    """Keep spans, in OpenTelemetry's protocol."""
+    otlp: Otlp = request.app.state.otlp
+    try:
+        rejected, reason = await otlp.export(request)
+    except InvalidRequestError as error:
+        return failure(request, 413 if isinstance(error, TooLargeError) else 400, error.message)
+    except RelightError as error:
+        return failure(request, error.http_status, error.message)
+    except ClientDisconnect:
+        return Response(status_code=400)  # nobody reads it
+    return success(request, rejected, reason)
+
+
+async def _refuse_signal(request: Request) -> Response:
+    """Only traces are kept here."""
+    return failure(request, 501, "only traces are kept here; send them to /v1/traces")
+
+
+for _path in OTHER_SIGNALS:
+    router.add_api_route(_path, _refuse_signal, methods=["POST"], response_class=Response, include_in_schema=False)

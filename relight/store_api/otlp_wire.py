@@ -1,0 +1,123 @@
+"""An OTLP trace request cut into its spans, without parsing all of it at once.
+
+Two bytes of a request can be a message of hundreds in memory, so the envelopes are walked here and spans are handed out
+one by one as they were sent. A span that makes no sense then costs nobody but itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from dataclasses import field as default
+
+from relight.errors import InvalidRequestError
+
+VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
+"""Wire types; the two others are groups, which nobody sends."""
+RESOURCE_SPANS, RESOURCE, SCOPE_SPANS, SCHEMA_URL, SPANS = 1, 1, 2, 3, 2
+
+
+MOST_FIELDS = 10_000
+"""Fields of a request beside two for each span that it may hold."""
+
+
+class MalformedError(InvalidRequestError):
+    """The body is no ExportTraceServiceRequest."""
+
+
+class TooLargeError(InvalidRequestError):
+    """The body is too large."""
+
+    http_status = 413
+
+
+@dataclass
+class RawResourceSpans:
+    """Spans of one resource, as they were sent."""
+
+    resource: bytes = b""
+    schema_url: str = ""
+    spans: list[bytes] = default(default_factory=list[bytes])
+
+
+class Walker:
+    """Reads fields of messages in one buffer, a bounded number of them: two bytes can be one."""
+
+    def __init__(self, data: bytes, most_fields: int) -> None:
+        self.data = data
+        self._left = most_fields
+
+    def fields(self, at: int, end: int) -> Iterator[tuple[int, int, int]]:
+        """Number, start and end of each field that has a length; the others are passed over.
+
+        Raises:
+            MalformedError: it is no message.
+            TooLargeError: too many fields.
+        """
+        while at < end:
+            self._left -= 1
+            if self._left < 0:
+                raise TooLargeError("the body has too many parts; send fewer at a time")
+            tag, at = self._varint(at, end)
+            kind = tag & 7
+            if kind == LENGTH:
+                size, at = self._varint(at, end)
+                if size > end - at:
+                    break
+                yield tag >> 3, at, at + size
+                at += size
+            elif kind == VARINT:
+                _, at = self._varint(at, end)
+            elif kind in (FIXED64, FIXED32):
+                at += 8 if kind == FIXED64 else 4
+            else:
+                raise MalformedError(f"wire type {kind}")
+        if at != end:
+            raise MalformedError("a field that is longer than its message")
+
+    def _varint(self, at: int, end: int) -> tuple[int, int]:
+        value = shift = 0
+        while at < end and shift < 64:
+            byte = self.data[at]
+            at += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value, at
+            shift += 7
+        raise MalformedError("a number without an end")
+
+
+def split_spans(data: bytes, most: int) -> list[RawResourceSpans]:
+    """Spans by resource; resources without any are left out.
+
+    Raises:
+        MalformedError: it is no such message.
+        TooLargeError: there are more than `most`.
+    """
+    walker = Walker(data, MOST_FIELDS + 2 * most)
+    found: list[RawResourceSpans] = []
+    left = most
+    for number, start, end in walker.fields(0, len(data)):
+        if number == RESOURCE_SPANS:
+            one = _resource_spans(walker, start, end)
+            left -= len(one.spans)
+            if left < 0:
+                raise TooLargeError(f"the body has more than {most} spans; send fewer at a time")
+            if one.spans:
+                found.append(one)
+    return found
+
+
+def _resource_spans(walker: Walker, start: int, end: int) -> RawResourceSpans:
+    one = RawResourceSpans()
+    parts: list[bytes] = []
+    for number, at, stop in walker.fields(start, end):
+        if number == RESOURCE:
+            parts.append(walker.data[at:stop])
+        elif number == SCHEMA_URL:
+            one.schema_url = walker.data[at:stop].decode("utf-8", "replace")
+        elif number == SCOPE_SPANS:
+            inner = walker.fields(at, stop)
+            one.spans += [walker.data[first:last] for field, first, last in inner if field == SPANS]
+    one.resource = b"".join(parts)  # a message that comes in parts is their concatenation
+    return one
