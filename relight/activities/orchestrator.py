@@ -11,10 +11,10 @@ from temporalio.client import Client
 from relight.activities.effects import carry_out
 from relight.activities.pollers import why_waiting
 from relight.datasets import Tasks, load_tasks, stored_id
-from relight.errors import DatasetError
+from relight.errors import ConfigError, DatasetError
 from relight.faults import Place, reach
 from relight.models import check_model
-from relight.store import plans, runs
+from relight.store import plans, regrades, runs
 from relight.store.database import Database
 from relight.store.descent import inherited_sets
 from relight.types import names
@@ -30,7 +30,10 @@ from relight.types.payloads import (
     CloseRolloutInput,
     EvaluationResult,
     FinishInput,
+    Judgements,
     Readiness,
+    RegradeInput,
+    RegradePage,
     RolloutResult,
     RunRequest,
     RunState,
@@ -126,3 +129,23 @@ class OrchestratorActivities:
         """Close a run."""
         await runs.finish_run(self.database, finish)
         return RunRequest(run=finish.run, epoch=finish.epoch)
+
+    @activity.defn(name=names.BEGIN_REGRADE)
+    async def begin_regrade(self, asked: RegradeInput) -> RegradePage:
+        """Check what is asked, and that somebody serves the grader."""
+        check = CheckInput(run=asked.run, agent="", runner_queue=asked.runner_queue, grader=asked.grader)
+        if reason := await why_waiting(self.client, check):
+            raise ConfigError(reason)
+        await regrades.begin_regrade(self.database, asked, f"regrade/{activity.info().workflow_run_id}")
+        return RegradePage()
+
+    @activity.defn(name=names.LIST_UNGRADED)
+    async def list_ungraded(self, asked: RegradeInput) -> RegradePage:
+        """The next attempts that the grader has not judged."""
+        return await regrades.list_ungraded(self.database, asked)
+
+    @activity.defn(name=names.RECORD_JUDGEMENTS)
+    async def record_judgements(self, given: Judgements) -> RegradePage:
+        """Keep the grader's rewards beside the others."""
+        await regrades.record_judgements(self.database, given)
+        return RegradePage()

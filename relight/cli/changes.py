@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import getpass
-from datetime import timedelta
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 import typer
-from temporalio.client import Client, WorkflowUpdateFailedError, WorkflowUpdateRPCTimeoutOrCancelledError
-from temporalio.service import RPCError, RPCStatusCode
 
 from relight.cli import output
-from relight.cli.launch import is_under_way, launch
 from relight.cli.reader import StoreReader
 from relight.connections import connect_temporal
-from relight.errors import ConflictError, NotFoundError, TemporalError
+from relight.operations import Operator, tell
 from relight.types import names
+from relight.types.commands import Resume
 from relight.types.payloads import ChangeResult
-from relight.types.run_file import parse_run_file
 
-ANSWER_SECONDS = 30
 EPILOG = {
     "pause": """\b
 Examples:
@@ -39,20 +36,15 @@ async def pause(
     run: Run, reason: Annotated[str, typer.Option(help="Shown wherever the run is shown.", show_default=False)] = ""
 ) -> None:
     """Begin no attempt, batch, update or evaluation; what is under way ends and counts."""
-    await _tell(run, names.PAUSE, {"reason": reason}, "paused")
+    await order(run, names.PAUSE, {"reason": reason}, "paused")
 
 
 async def resume(run: Run) -> None:
     """Lift a pause, or drive a run again that nobody drives: its recorded steps and finished rollouts count."""
-    settings = output.settings()
-    client = await connect_temporal(settings)
-    if await is_under_way(client, run):
-        await _tell(run, names.RESUME, {}, "resumed")
-        return
-    async with StoreReader.from_settings(settings) as reader:
-        view = await reader.run(run)
-        await launch(client, reader, settings.orchestrator_queue, run, parse_run_file(view.file))
-    _done(run, "driven again", ChangeResult(accepted=True))
+    async with operator() as op:
+        result = await op.resume(run, Resume(actor=getpass.getuser()))
+    driven = isinstance(result.after, dict)
+    show(run, "driven again" if driven else "resumed", result)
 
 
 async def stop(
@@ -62,40 +54,26 @@ async def stop(
     ] = None,
 ) -> None:
     """Finish a run early: after the step under way, or after a later one."""
-    await _tell(run, names.STOP_AFTER_STEP, {"step": after_step}, "told to stop")
+    await order(run, names.STOP_AFTER_STEP, {"step": after_step}, "told to stop")
 
 
-async def _tell(run: str, action: str, value: dict[str, Any], done: str) -> None:
+async def order(run: str, action: str, value: dict[str, Any], done: str) -> None:
+    """Tell a live run, and show what it answered."""
     client = await connect_temporal(output.settings())
-    _done(run, done, await change(client, run, action, {**value, "actor": getpass.getuser()}))
+    show(run, done, await tell(client, run, action, {**value, "actor": getpass.getuser()}))
 
 
-async def change(client: Client, run: str, action: str, value: dict[str, Any]) -> ChangeResult:
-    """Send an update to a run's workflow.
-
-    Raises:
-        NotFoundError: nobody drives such a run.
-        ConflictError: the run refused, with its reason.
-        TemporalError: no orchestrator answers.
-    """
-    handle = client.get_workflow_handle(names.train_id(run))
-    try:
-        return await handle.execute_update(
-            action, value, result_type=ChangeResult, rpc_timeout=timedelta(seconds=ANSWER_SECONDS)
-        )
-    except WorkflowUpdateFailedError as error:
-        raise ConflictError(f"run {run} refused: {getattr(error.cause, 'message', error.cause)}") from error
-    except WorkflowUpdateRPCTimeoutOrCancelledError as error:
-        raise TemporalError(
-            f"run {run} did not answer within {ANSWER_SECONDS} s; `relight status` shows whether an orchestrator polls"
-        ) from error
-    except RPCError as error:
-        if error.status == RPCStatusCode.NOT_FOUND:
-            raise NotFoundError(f"no run {run!r} is under way; `relight runs` lists them") from error
-        raise TemporalError(f"the Temporal server did not pass {action} on to run {run}: {error.message}") from error
+@asynccontextmanager
+async def operator() -> AsyncGenerator[Operator]:
+    """Whoever sits at this command line."""
+    settings = output.settings()
+    client = await connect_temporal(settings)
+    async with StoreReader.from_settings(settings) as reader:
+        yield Operator(client, reader, settings.orchestrator_queue)
 
 
-def _done(run: str, done: str, result: ChangeResult) -> None:
+def show(run: str, done: str, result: ChangeResult) -> None:
+    """What came of a command."""
     if output.wants_json():
         output.emit({"run": run, **result.model_dump(mode="json")})
         return

@@ -18,7 +18,7 @@ from relight.cli import output, stack_watch
 from relight.cli.crash import Crasher
 from relight.cli.demo_stack import DemoStack
 from relight.cli.follow import RunSource, follow
-from relight.cli.launch import check_existing, is_under_way, launch
+from relight.cli.launch import check_existing, launch
 from relight.cli.plot import plot_run
 from relight.cli.progress import Look, held_out_summary
 from relight.cli.reader import StoreReader
@@ -29,6 +29,7 @@ from relight.cli.train import web_ui_page
 from relight.connections import connect_temporal
 from relight.errors import ConfigError
 from relight.settings import Settings
+from relight.starting import is_under_way
 from relight.types.run_file import RunFile
 from relight.types.views import RunView
 

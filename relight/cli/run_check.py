@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from relight.datasets import load_tasks, stored_id
+from relight.descendants import set_key
 from relight.errors import ConfigError
 from relight.models import check_model
 from relight.types.names import RUN_NAME
@@ -68,14 +69,10 @@ def apply_override(data: dict[str, Any], override: str) -> None:
         raise ConfigError(f"--set {override}: give it as key=value, such as algorithm.learning_rate=3e-4")
     if key.startswith("data.") and isinstance(data.get("data"), str):
         data["data"] = {"train": data["data"]}
-    *parents, last = key.split(".")
-    place = data
-    for depth, name in enumerate(parents, start=1):
-        below = place.setdefault(name, {})
-        if not isinstance(below, dict):
-            raise ConfigError(f"--set {override}: {'.'.join(parents[:depth])} is no section but {below!r}")
-        place = below
-    place[last] = _value(text)
+    try:
+        set_key(data, key, parse_value(text))
+    except ConfigError as error:
+        raise ConfigError(f"--set {override}: {error.message.partition(': ')[2]}") from error
 
 
 def check_run_name(name: str) -> str:
@@ -130,7 +127,8 @@ def _read_json(path: Path) -> dict[str, Any]:
     return data
 
 
-def _value(text: str) -> Any:
+def parse_value(text: str) -> Any:
+    """JSON where it parses as such, else the text."""
     try:
         return json.loads(text)
     except ValueError:

@@ -47,6 +47,23 @@ class GradingActivities:
                 return result_of(await self.store.finish_attempt(lost))
             return result_of(await self.grade(grade))
 
+    @activity.defn(name=names.JUDGE_ATTEMPT)
+    async def judge_attempt(self, grade: GradeInput) -> RolloutResult:
+        """Judge an attempt that has ended, and write nothing: `relight regrade` keeps the reward apart."""
+        async with heartbeating(HEARTBEAT_SECONDS):
+            if activity.info().attempt > MOST_TRIES:
+                judged = _failed(grade, f"its runner was lost {MOST_TRIES} times")
+            else:
+                judged = await self._judge(grade, await self.store.transcript(grade.attempt_id))
+        return RolloutResult(
+            rollout_id=grade.rollout_id,
+            attempt_id=grade.attempt_id,
+            succeeded=judged.failure_class is None,
+            failure_class=judged.failure_class,
+            reward=judged.reward,
+            message=judged.message,
+        )
+
     async def grade(self, grade: GradeInput) -> AttemptOutcome:
         """Ask the grader and finish the attempt, unless that has ended already.
 

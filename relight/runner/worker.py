@@ -74,7 +74,7 @@ async def serve(
             worker = Worker(
                 client,
                 task_queue=queue,
-                activities=[activities.run_attempt, grading.grade_attempt],
+                activities=[activities.run_attempt, grading.grade_attempt, grading.judge_attempt],
                 max_concurrent_activities=concurrency,
                 graceful_shutdown_timeout=GRACE,
             )

@@ -53,6 +53,10 @@ async def descend(db: Database, connection: Connection, begin: BeginInput, rows:
     resources_id = await _resources(db, connection, dict(row), begin)
     columns = (parent.run, parent.step, parent.replay, resources_id)
     await db.execute("set_parent", begin.run, *columns, connection=connection)
+    before, after = {"run": parent.run, "step": parent.step}, {"run": begin.run}
+    action = "replay" if parent.replay else "fork"
+    audit = (None, begin.actor, action, before, after, parent.step + 1, None, f"{action}/{begin.run}")
+    await db.execute("insert_audit", begin.run, *audit, connection=connection)
 
 
 async def _start_from(db: Database, connection: Connection, run: str, parent: Parent) -> None:

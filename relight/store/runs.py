@@ -110,7 +110,7 @@ def _may_go_on(run: Mapping[str, Any], file: RunFile) -> None:
     if run["file_hash"] != file_hash(file):
         keys = ", ".join(differing_keys(run["file"], file.model_dump(mode="json")))
         raise ConfigError(
-            f"run {name} exists with another run file (differing: {keys}); choose another name, or `relight fork {name}`"
+            f"run {name} exists with another run file (differing: {keys}); choose another name, or fork {name}"
         )
     if run["status"] == "finished":
         raise ConfigError(f"run {name} is finished; choose another name, or fork it")

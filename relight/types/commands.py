@@ -116,3 +116,33 @@ COMMANDS: dict[str, type[Command]] = {
     "set_concurrency": SetConcurrency,
     "cancel": Cancel,
 }
+
+
+class Fork(Command):
+    """A run of its own that starts from a checkpoint of another."""
+
+    from_step: int = Field(ge=0)
+    """Start from this step's checkpoint; 0: from the given model."""
+    name: str | None = None
+    set: dict[str, Any] = Field(default_factory=dict[str, Any])
+    """Dotted keys of the run file and their new values."""
+
+
+class Replay(Command):
+    """A run of its own that trains on another's rollouts and samples nothing."""
+
+    from_step: int | None = Field(default=None, ge=0)
+    """Start from this step's checkpoint; by default from where the other run began."""
+    name: str | None = None
+    set: dict[str, Any] = Field(default_factory=dict[str, Any])
+
+
+class Regrade(Command):
+    """Rewards by another grader, beside those that were trained on."""
+
+    grader: str
+    step: int | None = Field(default=None, ge=0)
+
+
+REQUESTS: dict[str, type[Command]] = {**COMMANDS, "fork": Fork, "replay": Replay, "regrade": Regrade}
+"""What can be asked over HTTP: commands to live runs, and what starts a workflow."""

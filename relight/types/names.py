@@ -19,6 +19,7 @@ TRAINING_WORKFLOW: Final = "TrainingWorkflow"
 BATCH_WORKFLOW: Final = "RolloutBatchWorkflow"
 ROLLOUT_WORKFLOW: Final = "RolloutWorkflow"
 EVALUATION_WORKFLOW: Final = "EvaluationWorkflow"
+REGRADE_WORKFLOW: Final = "RegradeWorkflow"
 
 # Activity types
 BEGIN_RUN: Final = "begin_run"
@@ -37,6 +38,10 @@ RECORD_EVALUATION: Final = "record_evaluation"
 CHANGE_RUN: Final = "change_run"
 FINISH_RUN: Final = "finish_run"
 RELEASE_GPU: Final = "release_gpu"
+BEGIN_REGRADE: Final = "begin_regrade"
+LIST_UNGRADED: Final = "list_ungraded"
+JUDGE_ATTEMPT: Final = "judge_attempt"
+RECORD_JUDGEMENTS: Final = "record_judgements"
 
 # Signals, updates and queries of TrainingWorkflow
 PAUSE: Final = "pause"
@@ -90,6 +95,11 @@ def evaluation_id(run: str, version: int) -> str:
 def evaluation_batch_id(run: str, version: int, batch: int) -> str:
     """Workflow id of one batch of an evaluation."""
     return f"train/{run}/eval-{version}/batch-{batch}"
+
+
+def regrade_id(run: str, grader: str) -> str:
+    """Workflow id of a grader's pass over a run."""
+    return f"train/{run}/regrade-{grader}"
 
 
 def rollout_workflow_id(rollout_id: str) -> str:

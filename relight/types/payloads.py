@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from relight.types.names import GPU_QUEUE
+from relight.types.names import GPU_QUEUE, RUNNER_QUEUE
 from relight.types.rollout import FailureClass, RolloutConfig
 from relight.types.run_file import RunFile
 
@@ -326,6 +326,45 @@ class EvaluationResult(Payload):
     version: int
     reward: float | None = None
     rewarded: int = 0
+    failed: int = 0
+
+
+class RegradeInput(Payload):
+    """Input of RegradeWorkflow; the last fields are its own, from one continue-as-new to the next."""
+
+    run: str
+    grader: str
+    runner_queue: str = RUNNER_QUEUE
+    step: int | None = None
+    """Only this step's rollouts."""
+    actor: str = "operator"
+    begun: bool = False
+    after: str = ""
+    """The last rollout that was looked at."""
+    graded: int = 0
+    failed: int = 0
+
+
+class RegradePage(Payload):
+    """Rollout and attempt of what is to be judged next."""
+
+    attempts: list[tuple[str, str]] = Field(default_factory=list[tuple[str, str]])
+
+
+class Judgements(Payload):
+    """Rewards to keep: rollout, attempt, value."""
+
+    run: str
+    grader: str
+    rewards: list[tuple[str, str, float]]
+
+
+class RegradeResult(Payload):
+    """How many attempts the grader gave a reward, and how many it failed on."""
+
+    run: str
+    grader: str
+    graded: int = 0
     failed: int = 0
 
 

@@ -250,7 +250,12 @@ async def served_grader(
     store = await PostgresStore.create(database, "http://127.0.0.1:9")
     grading = GradingActivities(store, ScriptedGraders(grader))
     queue = names.runner_queue(prefix, "judge")
-    async with Worker(client, task_queue=queue, activities=[grading.grade_attempt], max_concurrent_activities=50):
+    async with Worker(
+        client,
+        task_queue=queue,
+        activities=[grading.grade_attempt, grading.judge_attempt],
+        max_concurrent_activities=50,
+    ):
         yield
 
 

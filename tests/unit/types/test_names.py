@@ -13,6 +13,11 @@ PINNED = {
     "BATCH_WORKFLOW": "RolloutBatchWorkflow",
     "ROLLOUT_WORKFLOW": "RolloutWorkflow",
     "EVALUATION_WORKFLOW": "EvaluationWorkflow",
+    "REGRADE_WORKFLOW": "RegradeWorkflow",
+    "BEGIN_REGRADE": "begin_regrade",
+    "LIST_UNGRADED": "list_ungraded",
+    "JUDGE_ATTEMPT": "judge_attempt",
+    "RECORD_JUDGEMENTS": "record_judgements",
     "BEGIN_RUN": "begin_run",
     "CHECK_RUNNERS": "check_runners",
     "CLAIM_GPU": "claim_gpu",
@@ -67,6 +72,7 @@ def test_workflows_register_under_the_pinned_names() -> None:
         "RolloutBatchWorkflow",
         "RolloutWorkflow",
         "EvaluationWorkflow",
+        "RegradeWorkflow",
     }
     training = next(definition for definition in definitions if definition.name == "TrainingWorkflow")
     assert set(training.updates) == set(commands.COMMANDS)
@@ -79,6 +85,7 @@ def test_ids_are_pinned() -> None:
     assert names.batch_id("r", 12, 3) == "train/r/step-12/batch-3"
     assert names.evaluation_id("r", 4) == "train/r/eval-4"
     assert names.evaluation_batch_id("r", 4, 0) == "train/r/eval-4/batch-0"
+    assert names.regrade_id("r", "judge") == "train/r/regrade-judge"
     assert names.planned_rollout_id("r", 12, 3, 5) == "r-s0012-g03-i5"
     assert names.planned_rollout_id("r", 12, 3, 5, evaluation=True) == "r-e0012-g03-i5"
     assert names.rollout_workflow_id("x") == "rollout/x"

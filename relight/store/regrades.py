@@ -1,0 +1,55 @@
+"""Regrading: another grader looks at what a run's attempts left, and its rewards are kept beside the trained ones.
+
+Nothing of the run changes: its ledger names the grader whose rewards it used. A replay with `grader` set to the new one
+trains on the new rewards.
+"""
+
+from __future__ import annotations
+
+import math
+
+from relight.errors import ConfigError
+from relight.store.database import Database
+from relight.types.payloads import Judgements, RegradeInput, RegradePage
+from relight.types.run_file import OWN_REWARD, RunFile
+
+PAGE = 50
+"""Attempts that travel in one payload."""
+
+
+async def begin_regrade(db: Database, asked: RegradeInput, request_key: str) -> int:
+    """Check what is asked, write its audit row, and count what there is to grade.
+
+    Raises:
+        ConfigError: no such run, or a grader whose rewards were trained on.
+    """
+    async with db.transaction() as connection:
+        run = await db.row("lock_run", asked.run, connection=connection)
+        if run is None:
+            raise ConfigError(f"there is no run {asked.run!r}; `relight runs` lists them")
+        own = RunFile.model_validate(run["file"]).grader or OWN_REWARD
+        if asked.grader in (own, OWN_REWARD):
+            raise ConfigError(
+                f"grader {asked.grader!r}: its rewards are those that run {asked.run} trained on and stay as they are; "
+                "serve the changed grader under another name"
+            )
+        count = int(await db.value("count_ungraded", asked.run, asked.grader, asked.step, connection=connection))
+        after = {"grader": asked.grader, "attempts": count}
+        columns = (None, asked.actor, "regrade", {"grader": own}, after, asked.step, None, request_key)
+        await db.execute("insert_audit", asked.run, *columns, connection=connection)
+    return count
+
+
+async def list_ungraded(db: Database, asked: RegradeInput) -> RegradePage:
+    """The next attempts that this grader has not seen."""
+    rows = await db.fetch("list_ungraded", asked.run, asked.grader, asked.step, asked.after, PAGE)
+    return RegradePage(attempts=[(row["rollout_id"], row["attempt_id"]) for row in rows])
+
+
+async def record_judgements(db: Database, given: Judgements) -> int:
+    """Keep the rewards that are numbers; returns how many. Written twice, they are there once."""
+    real = [(rollout, attempt, value) for rollout, attempt, value in given.rewards if math.isfinite(value)]
+    columns = [list(column) for column in zip(*real, strict=True)] or [[], [], []]
+    rollouts, attempts, values = columns
+    await db.execute("insert_rewards", rollouts, attempts, [given.grader] * len(real), values)
+    return len(real)
