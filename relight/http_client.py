@@ -153,6 +153,7 @@ class HttpClient:
         lines = {"host": parts.netloc, "content-type": "application/json", **(headers or {})}
         self._head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
         self._idle: deque[Connection] = deque()
+        self._busy: set[Connection] = set()
 
     @asynccontextmanager
     async def request(self, method: str, path: str, content: bytes = b"") -> AsyncGenerator[Connection]:
@@ -163,11 +164,13 @@ class HttpClient:
             TimeoutError: it can't be reached in time.
         """
         connection = self._pooled() or await self._connect()
+        self._busy.add(connection)
         try:
             head = f"{method} {self._prefix}{path} HTTP/1.1\r\n{self._head}content-length: {len(content)}\r\n\r\n"
             await connection.send(head.encode("latin-1") + content)
             yield connection
         finally:
+            self._busy.discard(connection)
             if connection.reusable:
                 connection.idle_since = monotonic()
                 self._idle.append(connection)
@@ -192,6 +195,11 @@ class HttpClient:
             else:
                 _, connection = await loop.create_connection(Connection, self._host, self._port)
         return connection
+
+    def break_off(self) -> None:
+        """Drop the connections that carry a request: whoever waits for its answer gets an error."""
+        for connection in list(self._busy):
+            connection.close()
 
     def close(self) -> None:
         """Drop the connections that are idle."""

@@ -38,6 +38,14 @@ class Settings(BaseModel):
     store_url: str = "http://127.0.0.1:4747"
     gateway_url: str = "http://127.0.0.1:4748"
     """The stable address that agents are handed."""
+    gateway_upstreams: Path | None = None
+    """JSON file of model providers that every rollout may call through the gateway."""
+    gateway_request_bytes: int = Field(default=16 * 2**20, ge=1)
+    """Longest request that the gateway takes."""
+    gateway_answer_bytes: int = Field(default=64 * 2**20, ge=1)
+    """Longest answer of an engine or a provider that the gateway takes."""
+    gateway_call_seconds: float = Field(default=3600.0, gt=0)
+    """Longest time that an engine or a provider may take to answer a call."""
     token: SecretStr | None = None
     """Admin token of the store service; `<home>/token` where it is not given."""
     temporal_address: str = Field(default="127.0.0.1:7233", json_schema_extra={"env": "TEMPORAL_ADDRESS"})

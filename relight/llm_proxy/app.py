@@ -8,10 +8,10 @@ import logging
 import os
 import re
 import socket
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from time import monotonic
-from typing import cast
+from typing import Any, cast
 
 import orjson
 
@@ -21,12 +21,17 @@ from relight.llm_proxy.calls import Calls
 from relight.llm_proxy.dialects import Completions, Dialect
 from relight.llm_proxy.engines import Engines
 from relight.llm_proxy.exchange import Exchange, Left, Receive, Scope, Send
+from relight.llm_proxy.health import watch
+from relight.llm_proxy.limits import Limits
 from relight.llm_proxy.messages import Messages
 from relight.llm_proxy.recorder import Recorder
 from relight.llm_proxy.refusal import Refusal, internal, no_such_model, no_such_route
 from relight.llm_proxy.responses import Responses
+from relight.llm_proxy.routing import Router
+from relight.llm_proxy.upstreams import Upstreams
 from relight.store.envelopes import WorkerReport
 from relight.store.interface import AttemptStore
+from relight.types.upstreams import Upstream
 
 log = logging.getLogger(__name__)
 
@@ -44,9 +49,13 @@ DRAIN_SECONDS = 10.0
 class Gateway:
     """The ASGI app."""
 
-    def __init__(self, attempts: Attempts, calls: Calls, admin_token: str | None) -> None:
+    def __init__(
+        self, attempts: Attempts, router: Router, calls: Calls, limits: Limits, admin_token: str | None
+    ) -> None:
         self._attempts = attempts
+        self._router = router
         self._calls = calls
+        self._limits = limits
         self._admin_token = admin_token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -72,7 +81,8 @@ class Gateway:
             exchange.dialect = DIALECTS[dialect]()
         _ = exchange.token  # before a body is read
         if dialect and exchange.method == "POST":
-            await self._watched(exchange, rollout_id, attempt_id, await exchange.read())
+            content = await exchange.read(self._limits.request_bytes)
+            await self._watched(exchange, rollout_id, attempt_id, content)
         elif dialect:
             raise no_such_route(exchange.method, exchange.path)
         elif exchange.method == "GET" and what.startswith("v1/models"):
@@ -107,11 +117,13 @@ class Gateway:
             await exchange.refuse(internal())
 
     async def _models(self, exchange: Exchange, rollout_id: str, attempt_id: str, asked: str) -> None:
-        served = (await self._attempts.find(rollout_id, attempt_id, exchange.token)).context.model
-        if asked not in ("", served):
-            raise no_such_model(asked, served)
-        card = {"id": served, "object": "model", "created": 0, "owned_by": "relight"}
-        await exchange.answer(orjson.dumps(card if asked else {"object": "list", "data": [card]}))
+        attempt = await self._attempts.find(rollout_id, attempt_id, exchange.token)
+        served = await self._router.models(attempt.context)
+        if asked and asked not in served:
+            raise no_such_model(asked, ", ".join(served))
+        listed = {"object": "list", "data": [card_of(model) for model in served], "has_more": False}
+        ends = {"first_id": served[0], "last_id": served[-1]}
+        await exchange.answer(orjson.dumps(card_of(asked) if asked else listed | ends))
 
     async def _status(self, exchange: Exchange, rollout_id: str, attempt_id: str) -> None:
         token = exchange.token
@@ -129,6 +141,12 @@ class Gateway:
         await exchange.answer(orjson.dumps(status))
 
 
+def card_of(model: str) -> dict[str, Any]:
+    """A model, as OpenAI's clients know it and as Anthropic's do."""
+    openais = {"id": model, "object": "model", "created": 0, "owned_by": "relight"}
+    return openais | {"type": "model", "display_name": model, "created_at": "1970-01-01T00:00:00Z"}
+
+
 async def cancel_when_gone(exchange: Exchange, serving: asyncio.Task[None]) -> None:
     """Cancel the task that serves a call whose agent has closed the connection."""
     await exchange.wait_until_gone()
@@ -137,20 +155,38 @@ async def cancel_when_gone(exchange: Exchange, serving: asyncio.Task[None]) -> N
 
 
 @asynccontextmanager
-async def open_gateway(store: AttemptStore, admin_token: str | None = None) -> AsyncGenerator[Gateway]:
-    """The app, with what runs beside it. At the end, what is still to be recorded is recorded."""
+async def open_gateway(
+    store: AttemptStore,
+    admin_token: str | None = None,
+    limits: Limits | None = None,
+    upstreams: Sequence[Upstream] = (),
+    environment: Mapping[str, str] = os.environ,
+) -> AsyncGenerator[Gateway]:
+    """The app, with what runs beside it. At the end, what is still to be recorded is recorded.
+
+    Args:
+        store: where generations go.
+        admin_token: good for the status of any attempt.
+        limits: on the size and time of calls.
+        upstreams: providers that every rollout may call, beside those of its run file.
+        environment: where the providers' keys are.
+    """
+    limits = limits or Limits()
     attempts, engines = Attempts(store), Engines(store)
+    providers = Upstreams(upstreams, environment, limits.call_seconds)
     async with asyncio.TaskGroup() as tasks:
         recorder = Recorder(store, attempts, tasks)
         beside = [tasks.create_task(batcher.run()) for batcher in recorder.batchers]
-        beside.append(tasks.create_task(beat(store, attempts)))
+        beside += [tasks.create_task(beat(store, attempts)), tasks.create_task(watch(engines))]
+        router = Router(engines, providers)
         try:
-            yield Gateway(attempts, Calls(engines, recorder), admin_token)
+            yield Gateway(attempts, router, Calls(router, recorder, limits), limits, admin_token)
         finally:
             await recorder.drain(DRAIN_SECONDS)
             for task in beside:
                 task.cancel()
             engines.close()
+            await providers.close()
 
 
 async def beat(store: AttemptStore, attempts: Attempts) -> None:

@@ -10,9 +10,11 @@ import orjson
 
 from relight.llm_proxy.attempts import Attempt
 from relight.llm_proxy.capture import Capture
-from relight.llm_proxy.engines import AGENTS_FAULT, Engine, EngineAway
+from relight.llm_proxy.engines import AGENTS_FAULT
+from relight.llm_proxy.limits import Limits
 from relight.llm_proxy.refusal import PassedOn
 from relight.llm_proxy.requests import Prepared
+from relight.llm_proxy.targets import Target, TargetAway
 from relight.types.wire import GenerationRecord
 
 
@@ -24,34 +26,37 @@ class Call:
     prepared: Prepared
     number: int
     seed: int
-    engine: Engine | None = None
+    target: Target | None = None
     began: float = field(default_factory=monotonic)
     """When it was last forwarded."""
 
     @property
     def content(self) -> bytes:
-        """The request as it goes to the engine."""
-        engine = cast("Engine", self.engine)
-        return orjson.dumps({**self.prepared.body, "model": engine.info.model, "seed": self.seed})
+        """The request as it is forwarded."""
+        if not self.prepared.counted:
+            return orjson.dumps(self.prepared.body)
+        target = cast("Target", self.target)
+        return orjson.dumps({**self.prepared.body, "model": target.model, "seed": self.seed})
 
     def record(self, capture: Capture, complete: bool = True) -> GenerationRecord:
         """What the store keeps. Not validated: the token lists come from a JSON parser, and are long."""
-        engine = cast("Engine", self.engine)
+        target = cast("Target", self.target)
+        prepared = self.prepared
         return GenerationRecord.model_construct(
             rollout_id=self.attempt.context.rollout_id,
             attempt_id=self.attempt.context.attempt_id,
             token_hash=self.attempt.token_hash,
             call_number=self.number,
-            request_hash=self.prepared.request_hash,
-            route=self.prepared.dialect,
-            request={**self.prepared.body, "seed": self.seed},
+            request_hash=prepared.request_hash,
+            route=prepared.dialect,
+            request={**prepared.body, "seed": self.seed} if prepared.counted else prepared.body,
             response=capture.shown,
             prompt_token_ids=capture.prompt_token_ids,
             choices=capture.choices(),
-            sampling=self.prepared.sampling,
+            sampling=prepared.sampling,
             seed=self.seed,
-            engine_id=engine.info.engine_id,
-            model=engine.info.model,
+            engine_id=target.name,
+            model=target.model or prepared.body["model"],
             duration_seconds=0.0,
             delivered="unknown" if complete else "yes",
         )
@@ -61,26 +66,34 @@ class Call:
         self.attempt.give_back(self.prepared.request_hash, self.number)
 
 
-async def ask(engine: Engine, call: Call) -> dict[str, Any]:
-    """Have an engine answer in one piece."""
-    async with engine.post(call.prepared.route, call.content) as answer:
-        content = await answer.read()
+async def ask(target: Target, call: Call, limits: Limits) -> dict[str, Any]:
+    """Have a target answer in one piece."""
+    async with target.post(call.prepared.route, call.content) as answer:
+        content = b"".join([piece async for piece in limits.within(answer.pieces())])
+    shown = read_object(target, content)
+    if not shown.get("choices"):
+        raise TargetAway(f"{target.name}: the answer has no choices")
+    return shown
+
+
+def read_object(target: Target, data: bytes) -> dict[str, Any]:
+    """An answer, or a chunk of one."""
     try:
-        return orjson.loads(content)
+        found = orjson.loads(target.clean(data))
     except orjson.JSONDecodeError as error:
-        raise EngineAway(f"engine {engine.info.engine_id}: the answer is not JSON: {error}") from error
+        raise TargetAway(f"{target.name}: what it says is not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise TargetAway(f"{target.name}: what it says is no JSON object")
+    return cast("dict[str, Any]", found)
 
 
-def read_chunk(engine: Engine, data: bytes) -> dict[str, Any]:
+def read_chunk(target: Target, data: bytes) -> dict[str, Any]:
     """One chunk of a stream; vLLM reports what goes wrong midway as a chunk."""
-    try:
-        chunk = orjson.loads(data)
-    except orjson.JSONDecodeError as error:
-        raise EngineAway(f"engine {engine.info.engine_id}: a chunk is not JSON: {error}") from error
+    chunk = read_object(target, data)
     error = chunk.get("error")
     if error is None:
         return chunk
     code = error.get("code") if isinstance(error, dict) else None
     if code in AGENTS_FAULT:
-        raise PassedOn(code, data)
-    raise EngineAway(f"engine {engine.info.engine_id}: {str(error)[:200]}")
+        raise PassedOn(code, target.clean(data))
+    raise TargetAway(f"{target.name}: {str(error)[:200]}")

@@ -15,13 +15,15 @@ from typing import TypeVar
 from relight.llm_proxy.attempts import Attempt, Leftover
 from relight.llm_proxy.call import Call, ask, read_chunk
 from relight.llm_proxy.capture import read_answer
-from relight.llm_proxy.engines import Engine, EngineAway, Engines
 from relight.llm_proxy.exchange import Exchange
+from relight.llm_proxy.limits import Limits
 from relight.llm_proxy.passage import Diverged, Passage
 from relight.llm_proxy.recorder import Recorder
 from relight.llm_proxy.refusal import Refusal
-from relight.llm_proxy.requests import Prepared, parse_body, prepare, seed_for
+from relight.llm_proxy.requests import Prepared, parse_body, seed_for
+from relight.llm_proxy.routing import Router
 from relight.llm_proxy.streams import replay, split_events
+from relight.llm_proxy.targets import Target, TargetAway
 from relight.llm_proxy.waits import Wait
 
 T = TypeVar("T")
@@ -37,16 +39,15 @@ NOTICED_SECONDS = 0.25
 class Calls:
     """Serves model calls."""
 
-    def __init__(self, engines: Engines, recorder: Recorder) -> None:
-        self._engines = engines
+    def __init__(self, router: Router, recorder: Recorder, limits: Limits) -> None:
+        self._router = router
         self._recorder = recorder
+        self._limits = limits
 
     async def serve(self, exchange: Exchange, attempt: Attempt, content: bytes) -> None:
         """Answer one call."""
-        context, dialect = attempt.context, exchange.dialect
-        asked = dialect.read(parse_body(content))
-        run = context.sampling, context.agent_chooses_sampling
-        prepared = prepare(dialect.route, asked, context.model, *run, dialect.name)
+        dialect = exchange.dialect
+        prepared = await self._router.prepare(dialect, attempt.context, dialect.read(parse_body(content)))
         dialect.sampling = prepared.sampling
         attempt.calls += 1
         attempt.touch()
@@ -62,7 +63,8 @@ class Calls:
             await self._replay(exchange, attempt, prepared, leftover)
             return
         number = attempt.take_number(prepared.request_hash)
-        call = Call(attempt, prepared, number, seed_for(attempt.context.seed_base, number))
+        seed = seed_for(attempt.context.seed_base, number) if prepared.counted else own_seed(prepared)
+        call = Call(attempt, prepared, number, seed)
         try:
             await (self._stream(exchange, call) if prepared.stream else self._whole(exchange, call))
         except Refusal:
@@ -78,11 +80,11 @@ class Calls:
 
     async def _whole(self, exchange: Exchange, call: Call) -> None:
         try:
-            answer = await self._patiently(call, lambda engine: ask(engine, call))
+            answer = await self._patiently(call, lambda target: ask(target, call, self._limits))
         except BaseException:
             call.unused()
             raise
-        capture = read_answer(call.prepared.route, call.prepared.wants, answer)
+        capture = read_answer(call.prepared, answer)
         await self._recorder.conclude(exchange, call, capture, exchange.dialect.answer(capture.shown))
 
     async def _replay(self, exchange: Exchange, attempt: Attempt, prepared: Prepared, leftover: Leftover) -> None:
@@ -96,9 +98,9 @@ class Calls:
         await self._recorder.hand_over(exchange, attempt, leftover, content, prepared.stream)
 
     async def _stream(self, exchange: Exchange, call: Call) -> None:
-        passage = Passage(exchange.dialect, call.prepared.wants)
+        passage = Passage(exchange.dialect, call.prepared)
         try:
-            await self._patiently(call, lambda engine: self._pump(exchange, call, engine, passage))
+            await self._patiently(call, lambda target: self._pump(exchange, call, target, passage))
         except asyncio.CancelledError:
             if (sent := passage.close_early()) is None:
                 call.unused()
@@ -111,19 +113,19 @@ class Calls:
         capture, held = passage.finish()
         await self._recorder.conclude(exchange, call, capture, held)
 
-    async def _pump(self, exchange: Exchange, call: Call, engine: Engine, passage: Passage) -> None:
+    async def _pump(self, exchange: Exchange, call: Call, target: Target, passage: Passage) -> None:
         """Pass an engine's stream on, up to what must wait for the commit."""
         passage.restart()
         done = False
-        async with engine.post(call.prepared.route, call.content) as answer:
-            async for data in split_events(answer.pieces()):
+        async with target.post(call.prepared.route, call.content) as answer:
+            async for data in split_events(self._limits.within(answer.pieces())):
                 done = data == b"[DONE]"
-                if not done and (events := passage.take(read_chunk(engine, data))):
+                if not done and (events := passage.take(read_chunk(target, data))):
                     await exchange.event(events)
         if not done:
-            raise EngineAway(f"engine {engine.info.engine_id}: the stream broke off")
+            raise TargetAway(f"{target.name}: the stream broke off")
 
-    async def _patiently(self, call: Call, once: Callable[[Engine], Awaitable[T]]) -> T:
+    async def _patiently(self, call: Call, once: Callable[[Target], Awaitable[T]]) -> T:
         """Ask an engine that fits, again and again while none can answer."""
         with call.attempt.clock.call() as wait:
             pause = FIRST_PAUSE_SECONDS
@@ -131,9 +133,10 @@ class Calls:
                 while True:
                     try:
                         return await self._once(call, wait, once)
-                    except EngineAway as error:
+                    except TargetAway as error:
                         await self._check_patience(call, wait, error, pause)
-                    await asyncio.sleep(pause)
+                        asked_for = error.retry_after_seconds
+                    await asyncio.sleep(max(pause, asked_for))
                     pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
             except asyncio.CancelledError:
                 if wait.active and wait.seconds >= NOTICED_SECONDS:
@@ -143,21 +146,33 @@ class Calls:
                     )
                 raise
 
-    async def _once(self, call: Call, wait: Wait, once: Callable[[Engine], Awaitable[T]]) -> T:
+    async def _once(self, call: Call, wait: Wait, once: Callable[[Target], Awaitable[T]]) -> T:
         wait.begin(monotonic())
-        engine = call.engine = await self._engines.pick(call.attempt.context)
+        target = call.target = await self._router.pick(call.attempt.context, call.prepared)
         wait.end()
         call.began = monotonic()
         try:
-            with engine.lease():
-                return await once(engine)
-        except EngineAway:
+            with target.lease():
+                async with asyncio.timeout(self._limits.call_seconds):
+                    return await once(target)
+        except TargetAway:
             wait.begin(call.began)
             raise
+        except TimeoutError as error:
+            message = f"the call took longer than {self._limits.call_seconds:g} s"
+            raise await self._recorder.failed(call, message, "call_timeout") from error
 
-    async def _check_patience(self, call: Call, wait: Wait, error: EngineAway, pause: float) -> None:
+    async def _check_patience(self, call: Call, wait: Wait, error: TargetAway, pause: float) -> None:
         limit = call.attempt.context.engine_wait_seconds
         level = logging.WARNING if pause == FIRST_PAUSE_SECONDS else logging.DEBUG
         log.log(level, "wait rollout=%s attempt=%s reason=%r", *call.attempt.key, str(error))
+        if error.final:
+            raise await self._recorder.failed(call, str(error)) from error
         if wait.seconds >= limit:
             raise await self._recorder.failed(call, f"no engine answered for {limit:g} s: {error}") from error
+
+
+def own_seed(prepared: Prepared) -> int:
+    """The seed that an agent gave a model that is not the policy; 0 where it gave none."""
+    seed = prepared.body.get("seed")
+    return seed if type(seed) is int and 0 <= seed < 2**63 else 0

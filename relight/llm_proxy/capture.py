@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from relight.llm_proxy.requests import Route, Wants
+from relight.llm_proxy.requests import Prepared, Route, Wants
 from relight.types.wire import Choice
 
 JSON = dict[str, Any]
@@ -26,6 +26,8 @@ class ChoiceTokens:
     finish_reason: str | None = None
     sent: int = 0
     """How many of them the agent was sent, in a stream."""
+    counted: bool = True
+    """False where it is another model's answer: its tokens are none of the policy's."""
 
     @property
     def sent_ids(self) -> list[int]:
@@ -34,23 +36,24 @@ class ChoiceTokens:
 
     def cut(self) -> None:
         """Keep what was sent."""
-        if self.sent < len(self.token_ids):
+        if self.sent < len(self.token_ids) or not self.counted:
             self.finish_reason = None
             del self.token_ids[self.sent :]
             del self.logprobs[self.sent :]
 
     def add(self, route: Route, choice: JSON) -> None:
         """Take the tokens of an answer's or a chunk's choice."""
-        self.token_ids += choice.get("token_ids") or []
-        self.logprobs += sampled_logprobs(route, choice.get("logprobs"))
+        if self.counted:
+            self.token_ids += choice.get("token_ids") or []
+            self.logprobs += sampled_logprobs(route, choice.get("logprobs"))
         self.finish_reason = choice.get("finish_reason") or self.finish_reason
 
     def record(self, index: int) -> Choice:
         """As the store keeps it. Not validated: these lists come from a JSON parser, and are long."""
         return Choice.model_construct(
             index=index,
-            response_token_ids=self.token_ids,
-            logprobs=self.logprobs if len(self.logprobs) == len(self.token_ids) else None,
+            response_token_ids=self.token_ids if self.counted else None,
+            logprobs=self.logprobs if self.counted and len(self.logprobs) == len(self.token_ids) else None,
             finish_reason=self.finish_reason,
             complete=self.finish_reason is not None,
         )
@@ -74,20 +77,23 @@ class Capture:
     prompt_token_ids: list[int] | None = None
     tokens: dict[int, ChoiceTokens] = field(default_factory=dict[int, ChoiceTokens])
     shown: JSON = field(default_factory=dict[str, Any])
+    counted: bool = True
+    """False: no tokens are taken."""
+    _any_shown: bool = False
 
     def take(self, piece: JSON) -> None:
         """Take the ids and logprobs of an answer or a chunk."""
-        if self.prompt_token_ids is None:
+        if self.prompt_token_ids is None and self.counted:
             self.prompt_token_ids = piece.get("prompt_token_ids")
         for choice in cast("list[JSON]", piece.get("choices") or ()):
-            if self.prompt_token_ids is None:
+            if self.prompt_token_ids is None and self.counted:
                 self.prompt_token_ids = choice.get("prompt_token_ids")
             self.choice(choice.get("index", 0)).add(self.route, choice)
 
     def choice(self, index: int) -> ChoiceTokens:
         """The tokens of choice `index`."""
         if index not in self.tokens:
-            self.tokens[index] = ChoiceTokens()
+            self.tokens[index] = ChoiceTokens(counted=self.counted)
         return self.tokens[index]
 
     def show(self, piece: JSON) -> JSON:
@@ -105,6 +111,7 @@ class Capture:
 
     def count_sent(self, piece: JSON) -> None:
         """All tokens so far of the choices in this chunk are sent with it."""
+        self._any_shown = True
         for choice in cast("list[JSON]", piece.get("choices") or ()):
             tokens = self.choice(choice.get("index", 0))
             tokens.sent = len(tokens.token_ids)
@@ -116,12 +123,14 @@ class Capture:
 
     @property
     def sampled(self) -> bool:
-        """True once any token came."""
-        return any(tokens.token_ids for tokens in self.tokens.values())
+        """True once any token came; where they are not counted, any chunk may hold one."""
+        return not self.counted or any(tokens.token_ids for tokens in self.tokens.values())
 
     @property
     def any_sent(self) -> bool:
         """True once the agent was sent any token."""
+        if not self.counted:
+            return self._any_shown
         return any(tokens.sent for tokens in self.tokens.values())
 
     def choices(self) -> list[Choice]:
@@ -129,9 +138,14 @@ class Capture:
         return [self.tokens[index].record(index) for index in sorted(self.tokens)]
 
 
-def read_answer(route: Route, wants: Wants, answer: JSON) -> Capture:
+def capture_of(prepared: Prepared) -> Capture:
+    """Ready for the answer to a request."""
+    return Capture(prepared.route, prepared.wants, counted=prepared.counted)
+
+
+def read_answer(prepared: Prepared, answer: JSON) -> Capture:
     """Read an answer that came in one piece."""
-    capture = Capture(route, wants)
+    capture = capture_of(prepared)
     capture.take(answer)
     capture.shown = capture.show(answer)
     return capture

@@ -6,8 +6,8 @@ The list comes from the store, where engines acknowledge what they loaded; it is
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from time import monotonic
 
@@ -15,65 +15,56 @@ from relight.errors import OverloadedError, StoreError
 from relight.http_client import Connection, HttpClient
 from relight.llm_proxy.refusal import PassedOn
 from relight.llm_proxy.requests import Route
+from relight.llm_proxy.targets import Target, TargetAway
 from relight.store.interface import AttemptStore
 from relight.types.wire import CallContext, EngineInfo
 
 MAX_AGE_SECONDS = 1.0
 MIN_AGE_SECONDS = 0.1
 """A list in which no engine fits is asked for again, but no more often than this."""
-SHUNNED_SECONDS = 1.0
-"""An engine that just failed is chosen last."""
 AGENTS_FAULT = frozenset({400, 413, 422})
+FORGOTTEN_SECONDS = 600.0
+"""The engines of a run that makes no calls are forgotten."""
 
 
-class EngineAway(Exception):
-    """No engine can serve the call now; it is worth asking again."""
-
-
-class Engine:
+class Engine(Target):
     """One engine and the connections to it."""
 
     def __init__(self, info: EngineInfo) -> None:
+        super().__init__(info.engine_id, info.model)
         self.info = info
-        self.in_flight = 0
-        self.failed_at = float("-inf")
         self._client = HttpClient(info.url)
-
-    def rank(self, now: float) -> tuple[bool, int]:
-        """Lower is chosen first."""
-        return now - self.failed_at < SHUNNED_SECONDS, self.in_flight
-
-    @contextmanager
-    def lease(self) -> Generator[None]:
-        """Count a call."""
-        self.in_flight += 1
-        try:
-            yield
-        finally:
-            self.in_flight -= 1
 
     @asynccontextmanager
     async def post(self, route: Route, content: bytes) -> AsyncGenerator[Connection]:
-        """Forward a call. Leaving before the answer is read aborts it in the engine.
-
-        Raises:
-            PassedOn: the engine refuses the request as such.
-            EngineAway: anything else that is not an answer.
-        """
+        """Forward a call."""
         try:
             async with self._client.request("POST", f"/v1/{route}", content) as answer:
                 if answer.status != 200:
                     raise self._refused(answer.status, await answer.read())
                 yield answer
         except (OSError, TimeoutError) as error:
-            self.failed_at = monotonic()
-            raise EngineAway(f"engine {self.info.engine_id}: {type(error).__name__}: {error}") from error
+            self.failed()
+            raise TargetAway(f"engine {self.name}: {type(error).__name__}: {error}") from error
 
     def _refused(self, status: int, content: bytes) -> Exception:
         if status in AGENTS_FAULT:
             return PassedOn(status, content)
-        self.failed_at = monotonic()
-        return EngineAway(f"engine {self.info.engine_id}: HTTP {status}: {content[:200].decode(errors='replace')}")
+        self.failed()
+        return TargetAway(f"engine {self.name}: HTTP {status}: {content[:200].decode(errors='replace')}")
+
+    async def answers(self, seconds: float) -> bool:
+        """Ask whether it is well; any answer in time but its own word that it is not will do."""
+        try:
+            async with asyncio.timeout(seconds), self._client.request("GET", "/health") as answer:
+                await answer.read()
+                return answer.status < 500
+        except (OSError, TimeoutError):
+            return False
+
+    def give_up(self) -> None:
+        """Break the calls off that are under way: they are tried elsewhere."""
+        self._client.break_off()
 
     def close(self) -> None:
         """Close its connections."""
@@ -97,24 +88,42 @@ class Engines:
         self._runs: dict[str, RunEngines] = {}
         self._retired: list[Engine] = []
 
-    async def pick(self, context: CallContext) -> Engine:
-        """The least busy engine that acknowledged a version which the call's step allows.
+    async def pick(self, context: CallContext, model: str) -> Engine:
+        """The least busy engine with this model; of the policy, one that acknowledged a version which the step allows.
 
         Raises:
-            EngineAway: there is none now.
+            TargetAway: there is none now.
         """
         if context.run is None:
-            raise EngineAway("this rollout belongs to no run, so no engine serves it")
+            raise TargetAway("this rollout belongs to no run, so no engine serves it", final=True)
         known = self._runs.setdefault(context.run, RunEngines())
         await self._refresh(context.run, known, MAX_AGE_SECONDS)
-        found = fitting(known, context)
+        found = fitting(known, context, model)
         if not found:
             await self._refresh(context.run, known, MIN_AGE_SECONDS)
-            found = fitting(known, context)
+            found = fitting(known, context, model)
         if not found:
-            raise EngineAway(describe(known, context))
+            raise TargetAway(describe(known, context, model))
         now = monotonic()
         return min(found, key=lambda engine: engine.rank(now))
+
+    async def models(self, context: CallContext) -> list[str]:
+        """The models of a run's engines, as far as they are known."""
+        if context.run is None:
+            return []
+        known = self._runs.setdefault(context.run, RunEngines())
+        with suppress(TargetAway):  # the store is away: what was known must do
+            await self._refresh(context.run, known, MAX_AGE_SECONDS)
+        return [engine.model for engine in known.engines.values()]
+
+    def in_use(self) -> list[Engine]:
+        """The engines that calls are under way at, or may come to. Runs that make no calls are forgotten."""
+        now = monotonic()
+        for run, known in list(self._runs.items()):
+            idle = not known.lock.locked() and not any(engine.in_flight for engine in known.engines.values())
+            if idle and now - known.read_at > FORGOTTEN_SECONDS:
+                self._retire(list(self._runs.pop(run).engines.values()))
+        return [*self._retired, *(engine for known in self._runs.values() for engine in known.engines.values())]
 
     async def _refresh(self, run: str, known: RunEngines, max_age_seconds: float) -> None:
         if monotonic() - known.read_at <= max_age_seconds:
@@ -125,14 +134,14 @@ class Engines:
             try:
                 listed = await self._store.engines(run)
             except (StoreError, OverloadedError) as error:
-                raise EngineAway(f"the store is away: {error}") from error
+                raise TargetAway(f"the store is away: {error}") from error
             self._update(known, listed)
 
     def _update(self, known: RunEngines, listed: list[EngineInfo]) -> None:
         before, known.engines = known.engines, {}
         for info in listed:
             same = before.get(info.engine_id)
-            if same is not None and same.info.url == info.url:
+            if same is not None and (same.info.url, same.model) == (info.url, info.model):
                 same.info = info
                 known.engines[info.engine_id] = before.pop(info.engine_id)
             else:
@@ -154,20 +163,23 @@ class Engines:
             engine.close()
 
 
-def fitting(known: RunEngines, context: CallContext) -> list[Engine]:
-    """Engines whose acknowledged version is allowed."""
+def fitting(known: RunEngines, context: CallContext, model: str) -> list[Engine]:
+    """Engines with this model, and of the policy those whose acknowledged version is allowed."""
+    found = [engine for engine in known.engines.values() if engine.model == model]
+    if model != context.model:
+        return found
     low, high = context.min_version, context.max_version
     return [
         engine
-        for engine in known.engines.values()
+        for engine in found
         if (low is None or engine.info.version >= low) and (high is None or engine.info.version <= high)
     ]
 
 
-def describe(known: RunEngines, context: CallContext) -> str:
+def describe(known: RunEngines, context: CallContext, model: str) -> str:
     """Why none fits."""
-    versions = sorted({engine.info.version for engine in known.engines.values()})
+    versions = sorted({engine.info.version for engine in known.engines.values() if engine.model == model})
     if not versions:
-        return f"run {context.run} has no engine that is ready"
+        return f"run {context.run} has no engine with the model {model!r} that is ready"
     wanted = f"{context.min_version}..{context.max_version}"
     return f"run {context.run} needs policy version {wanted}, its engines hold {', '.join(map(str, versions))}"

@@ -58,11 +58,11 @@ class Exchange:
         count = self._headers.get(b"x-stainless-retry-count", b"0")
         return count.isdigit() and int(count) > 0
 
-    async def read(self) -> bytes:
+    async def read(self, limit_bytes: int = MAX_BODY_BYTES) -> bytes:
         """The whole body."""
         length = self._headers.get(b"content-length", b"")
-        if length.isdigit() and int(length) > MAX_BODY_BYTES:
-            raise too_large(MAX_BODY_BYTES)
+        if length.isdigit() and int(length) > limit_bytes:
+            raise too_large(limit_bytes)
         if self._headers.get(b"content-encoding", b"identity") != b"identity":
             raise bad_request("content-encoding: send the body uncompressed")
         parts: list[bytes] = []
@@ -73,8 +73,8 @@ class Exchange:
                 raise Left
             parts.append(message.get("body", b""))
             size += len(parts[-1])
-            if size > MAX_BODY_BYTES:
-                raise too_large(MAX_BODY_BYTES)
+            if size > limit_bytes:
+                raise too_large(limit_bytes)
             if not message.get("more_body"):
                 return parts[0] if len(parts) == 1 else b"".join(parts)
 

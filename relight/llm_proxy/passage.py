@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from relight.llm_proxy.capture import Capture
+from relight.llm_proxy.capture import Capture, capture_of
 from relight.llm_proxy.dialects import Dialect
-from relight.llm_proxy.requests import Wants
+from relight.llm_proxy.requests import Prepared
 from relight.llm_proxy.streams import Assembly, finishes
 
 JSON = dict[str, Any]
@@ -23,11 +23,11 @@ class Diverged(Exception):
 class Passage:
     """One streamed call."""
 
-    def __init__(self, dialect: Dialect, wants: Wants) -> None:
+    def __init__(self, dialect: Dialect, prepared: Prepared) -> None:
         self._dialect = dialect
-        self._wants = wants
-        self._capture = Capture(dialect.route, wants)
-        self._assembly = Assembly(dialect.route)
+        self._prepared = prepared
+        self._capture = capture_of(prepared)
+        self._assembly = Assembly(prepared.route)
         self._lead: list[JSON] = []
         """Chunks before the first token: sent with it."""
         self._held: list[JSON] = []
@@ -37,9 +37,11 @@ class Passage:
 
     def restart(self) -> None:
         """An engine begins, perhaps not the first."""
+        if self._capture.any_sent and not self._prepared.counted:
+            raise Diverged  # without tokens nobody can tell where the repetition has got to
         if self._before is None and self._capture.any_sent:
             self._before = self._capture, self._assembly
-        self._capture, self._assembly = Capture(self._dialect.route, self._wants), Assembly(self._dialect.route)
+        self._capture, self._assembly = capture_of(self._prepared), Assembly(self._prepared.route)
         self._lead, self._held = [], []
 
     def take(self, chunk: JSON) -> bytes:

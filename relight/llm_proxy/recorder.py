@@ -186,7 +186,7 @@ class Recorder:
         self._unmarked.add(mark.attempt_id)
         self._marks.submit(mark, urgent=not arrived)
 
-    async def failed(self, call: Call, message: str) -> Refusal:
+    async def failed(self, call: Call, message: str, code: str | None = None) -> Refusal:
         """Put a failure of the platform on record, before the agent hears of it."""
         recorded = self.note_failure(call, message)
         try:
@@ -194,7 +194,7 @@ class Recorder:
                 await asyncio.shield(recorded)
         except (TimeoutError, RelightError):
             log.warning("failure not yet recorded rollout=%s attempt=%s", *call.attempt.key)
-        return unavailable(message)
+        return unavailable(message) if code is None else Refusal(503, message, code, final=True)
 
     def note_failure(self, call: Call, message: str) -> asyncio.Future[None]:
         """Put a failure of the platform on record, in its own time."""

@@ -13,12 +13,16 @@ import orjson
 class Refusal(Exception):
     """A call that is answered with an error."""
 
-    def __init__(self, status: int, message: str, code: str, kind: str | None = None) -> None:
+    def __init__(
+        self, status: int, message: str, code: str, kind: str | None = None, final: bool | None = None
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.message = message
         self.code = code
         self.kind = kind or ("server_error" if status >= 500 else "invalid_request_error")
+        self.final = status < 500 if final is None else final
+        """True where the same call would be refused again: clients are told not to retry."""
 
     @property
     def body(self) -> bytes:
@@ -29,11 +33,6 @@ class Refusal(Exception):
     def payload(self) -> dict[str, Any]:
         """The same, unserialised: also sent as an event where a stream breaks."""
         return {"error": {"message": self.message, "type": self.kind, "param": None, "code": self.code}}
-
-    @property
-    def final(self) -> bool:
-        """True where the same call would be refused again: clients are told not to retry."""
-        return self.status < 500
 
 
 class PassedOn(Refusal):
@@ -73,7 +72,7 @@ def no_such_route(method: str, path: str) -> Refusal:
 
 
 def no_such_model(model: str, served: str) -> Refusal:
-    return Refusal(404, f"the model {model!r} does not exist; this attempt is served {served!r}", "model_not_found")
+    return Refusal(404, f"the model {model!r} does not exist; this attempt is served {served}", "model_not_found")
 
 
 def superseded(reason: str) -> Refusal:

@@ -17,6 +17,8 @@ import orjson
 from relight.llm_proxy.refusal import bad_request, no_such_model
 
 Route = Literal["chat/completions", "completions"]
+Source = Literal["policy", "engine", "upstream"]
+"""Who answers: the model in training, another one on an engine of the run, or a provider."""
 
 # What shapes the distribution that is sampled from: the run's business, unless it lets the agent choose.
 DISTRIBUTION = (
@@ -37,6 +39,9 @@ DISTRIBUTION = (
 NEUTRAL: Mapping[str, Any] = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
 # Ours to set, or meant for whoever runs the engine.
 TAKEN_OUT = ("seed", "return_token_ids", "priority", "request_id", "kv_transfer_params", "best_of", "model")
+ENGINES_OWN = ("return_token_ids", "continue_final_message", "add_generation_prompt")
+"""What a provider may not know, and would refuse."""
+SAMPLING = (*DISTRIBUTION, "max_tokens", "max_completion_tokens", "stop", "n", "seed")
 REFUSED = {"use_beam_search": "beam search does not sample", "echo": "an echoed prompt would be mistaken for an answer"}
 
 
@@ -60,6 +65,12 @@ class Prepared:
     sampling: dict[str, Any]
     dialect: str
     """The route that the agent called."""
+    source: Source = "policy"
+
+    @property
+    def counted(self) -> bool:
+        """True where tokens are recorded: only the policy's are its own to learn from."""
+        return self.source == "policy"
 
 
 def parse_body(content: bytes) -> dict[str, Any]:
@@ -91,6 +102,17 @@ def prepare(
     body["model"] = model
     dialect = dialect or route
     return Prepared(route, body, hash_request(dialect, body), bool(body.get("stream")), wants, sampling, dialect)
+
+
+def pass_on(route: Route, asked: dict[str, Any], source: Source, dialect: str) -> Prepared:
+    """A request to another model than the policy: the agent's own, seed and sampling parameters included."""
+    check(route, asked, str(asked["model"]))
+    body = {key: value for key, value in asked.items() if key not in ENGINES_OWN and value is not None}
+    sampling = {key: body[key] for key in SAMPLING if key in body}
+    wants = Wants(logprobs=True, token_ids=True)
+    return Prepared(
+        route, body, hash_request(dialect, body), bool(body.get("stream")), wants, sampling, dialect, source
+    )
 
 
 def check(route: Route, asked: Mapping[str, Any], model: str) -> None:

@@ -16,10 +16,12 @@ import uvloop
 from relight.errors import ConfigError, RelightError, StackError, UnauthorizedError
 from relight.listening import Server, listen
 from relight.llm_proxy.app import Gateway, open_gateway
+from relight.llm_proxy.limits import Limits
 from relight.llm_proxy.metrics import Metered
 from relight.settings import Settings
 from relight.store.client import StoreClient
 from relight.store.link import StoreLink
+from relight.types.upstreams import load_upstreams
 
 log = logging.getLogger(__name__)
 
@@ -80,8 +82,11 @@ async def serve(
 
     Raises:
         StackError: the port is in use.
-        ConfigError: `gateway_url` says not where to listen, or the store service does not accept the admin token.
+        ConfigError: `gateway_url` says not where to listen, the providers' file is wrong, or the store service does
+            not accept the admin token.
     """
+    limits = Limits(settings.gateway_request_bytes, settings.gateway_answer_bytes, settings.gateway_call_seconds)
+    upstreams = load_upstreams(settings.gateway_upstreams) if settings.gateway_upstreams else []
     told = address(settings) if host is None or port is None else (host, port)
     sock = bind(host or told[0], told[1] if port is None else port)
     url = f"http://{sock.getsockname()[0]}:{sock.getsockname()[1]}"
@@ -94,7 +99,7 @@ async def serve(
     try:
         async with StoreLink.from_settings(settings, patience_seconds=STORE_PATIENCE_SECONDS) as store:
             await check_token(store)
-            async with open_gateway(store, settings.token_value) as app:
+            async with open_gateway(store, settings.token_value, limits, upstreams) as app:
                 gc.freeze()  # what is loaded by now stays: no collection needs to look at it again
                 await drained(Server(configure(Metered(app, settings.token_value)), announce), sock)
     finally:

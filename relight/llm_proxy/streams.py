@@ -28,6 +28,8 @@ async def split_events(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         for event in events:
             if event.startswith(b"data:"):
                 yield event[5:].strip()
+            elif (at := event.find(b"\ndata:")) >= 0:  # behind a comment or a name
+                yield event[at + 6 :].strip()
 
 
 def as_event(chunk: JSON) -> bytes:

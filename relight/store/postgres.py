@@ -169,6 +169,7 @@ class PostgresStore:
             engine_wait_seconds=row["engine_wait_seconds"],
             next_call_number=row["next_call_number"],
             undelivered=undelivered(calls),
+            upstreams=row["upstreams"],
         )
 
     async def commit_generations(self, items: Sequence[GenerationRecord]) -> list[CommitResult]:

@@ -15,6 +15,7 @@ from relight.errors import ConfigError
 from relight.types.hyperparameters import parse_hyperparameters, trainer_numbers
 from relight.types.names import RUNNER_QUEUE, runner_queue
 from relight.types.rollout import FailureClass, RolloutConfig
+from relight.types.upstreams import Upstream, check_names
 
 OWN_REWARD = "agent"
 """In the place of a grader's name where the agent gave the reward."""
@@ -140,6 +141,8 @@ class RunFile(Section):
     """Steps between full checkpoints (weights, optimizer, random state)."""
     resources: dict[str, Any] = Field(default_factory=dict[str, Any])
     """Prompt templates and other resources by name, beside the model."""
+    upstreams: list[Upstream] = Field(default_factory=list[Upstream])
+    """Providers of other models that the agent may call by name; their answers are recorded and never trained on."""
     verl: dict[str, Any] = Field(default_factory=dict[str, Any])
     """verl's own keys, nested or dotted."""
     vllm: dict[str, Any] = Field(default_factory=dict[str, Any])
@@ -154,6 +157,11 @@ class RunFile(Section):
     @classmethod
     def _accept_a_path(cls, value: Any) -> Any:
         return {"train": value} if isinstance(value, str) else value
+
+    @field_validator("upstreams")
+    @classmethod
+    def _check_upstreams(cls, value: list[Upstream]) -> list[Upstream]:
+        return check_names(value)
 
     @model_validator(mode="after")
     def _check(self) -> Self:

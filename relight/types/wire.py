@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from relight.types.resources import NamedResources
 from relight.types.rollout import FailureClass, RolloutConfig
+from relight.types.upstreams import Upstream
 
 
 class Message(BaseModel):
@@ -178,6 +179,8 @@ class CallContext(Message):
     engine_wait_seconds: float
     next_call_number: int
     undelivered: list[UndeliveredCall] = Field(default_factory=list[UndeliveredCall])
+    upstreams: list[Upstream] = Field(default_factory=list[Upstream])
+    """Providers of other models that the run file names."""
 
 
 class EngineInfo(Message):

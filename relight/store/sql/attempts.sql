@@ -32,6 +32,7 @@ select a.token_hash, a.try_number, a.ended_at is null and r.status <> 'cancelled
        sampling_v1(r.run, r.step) as sampling,
        coalesce((select (file ->> 'engine_wait_seconds')::double precision from runs where run = r.run), 300)
            as engine_wait_seconds,
+       coalesce((select file -> 'upstreams' from runs where run = r.run), '[]') as upstreams,
        (select coalesce(max(call_number), 0) + 1 from generations g where g.day = r.day and g.attempt_id = a.attempt_id)
            as next_call_number
 from attempts a join rollouts r using (rollout_id)

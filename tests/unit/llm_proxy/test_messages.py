@@ -27,17 +27,18 @@ ASK: dict[str, Any] = {"model": "policy", "max_tokens": 5, "messages": [{"role":
 @asynccontextmanager
 async def agent(tmp_path: Path, suffix: str = "/v1") -> AsyncGenerator[tuple[Any, ScriptedStore, FakeEngine]]:
     """The official client's `messages`, the store and the engine."""
-    async with parts(tmp_path) as (client, store, engine):
-        async with anthropic.AsyncAnthropic(base_url=f"{client.base()}{suffix}", api_key=TOKEN) as official:
-            yield official.messages, store, engine
+    async with (
+        parts(tmp_path) as (client, store, engine),
+        anthropic.AsyncAnthropic(base_url=f"{client.base()}{suffix}", api_key=TOKEN) as official,
+    ):
+        yield official.messages, store, engine
 
 
 @pytest.mark.parametrize("suffix", ["", "/v1"])
 async def test_a_text_is_answered_and_its_tokens_are_on_record(tmp_path: Path, suffix: str):
     async with agent(tmp_path, suffix) as (messages, store, engine):
-        answer = await messages.create(
-            **ASK, system=[{"type": "text", "text": "Be brief."}], extra_body={"temperature": 0.1}
-        )
+        asked = {"system": [{"type": "text", "text": "Be brief."}], "extra_body": {"temperature": 0.1}}
+        answer = await messages.create(**ASK, **asked)
         await store.until(lambda: store.delivered() == {1: "yes"})
     record = store.calls()[1]
     assert answer.content[0].text == said(record.seed, count=5)
@@ -54,7 +55,7 @@ async def test_a_text_is_answered_and_its_tokens_are_on_record(tmp_path: Path, s
 
 
 async def test_tool_use_and_its_results_become_the_chat_that_the_model_wrote(tmp_path: Path):
-    async with agent(tmp_path) as (messages, store, engine):
+    async with agent(tmp_path) as (messages, _, engine):
         engine.behave(saying(THINKING, "tool_calls"))
         first = await messages.create(**ASK, tools=[MUL], tool_choice={"type": "any"})
         result = {"type": "tool_result", "tool_use_id": "chatcmpl-tool-1", "content": [{"type": "text", "text": "56"}]}
@@ -188,8 +189,10 @@ async def test_errors_have_anthropics_shape_also_midway(tmp_path: Path):
 
 
 async def test_a_wrong_key_is_refused_in_anthropics_shape(tmp_path: Path):
-    async with parts(tmp_path) as (client, _, engine):
-        async with anthropic.AsyncAnthropic(base_url=client.base(), api_key="stolen") as thief:
-            with pytest.raises(anthropic.AuthenticationError, match="authentication_error"):
-                await thief.messages.create(**ASK)
+    async with (
+        parts(tmp_path) as (client, _, engine),
+        anthropic.AsyncAnthropic(base_url=client.base(), api_key="stolen") as thief,
+    ):
+        with pytest.raises(anthropic.AuthenticationError, match="authentication_error"):
+            await thief.messages.create(**ASK)
     assert not engine.requests

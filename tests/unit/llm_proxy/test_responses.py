@@ -27,9 +27,11 @@ MUL: Any = {"type": "function", "name": "mul", "parameters": {"type": "object", 
 @asynccontextmanager
 async def agent(tmp_path: Path) -> AsyncGenerator[tuple[Any, ScriptedStore, FakeEngine]]:
     """The official client's `responses`, the store and the engine."""
-    async with parts(tmp_path) as (client, store, engine):
-        async with openai.AsyncOpenAI(base_url=f"{client.base()}/v1", api_key=TOKEN) as official:
-            yield official.responses, store, engine
+    async with (
+        parts(tmp_path) as (client, store, engine),
+        openai.AsyncOpenAI(base_url=f"{client.base()}/v1", api_key=TOKEN) as official,
+    ):
+        yield official.responses, store, engine
 
 
 async def test_a_text_is_answered_and_its_tokens_are_on_record(tmp_path: Path):
@@ -51,7 +53,7 @@ async def test_a_text_is_answered_and_its_tokens_are_on_record(tmp_path: Path):
 
 
 async def test_tool_calls_and_their_outputs_become_the_chat_that_the_model_wrote(tmp_path: Path):
-    async with agent(tmp_path) as (responses, store, engine):
+    async with agent(tmp_path) as (responses, _, engine):
         engine.behave(saying(THINKING, "tool_calls"))
         asked: list[Any] = [{"role": "user", "content": "7*8?"}]
         first = await responses.create(model="policy", input=asked, tools=[MUL])
@@ -94,7 +96,7 @@ async def test_events_come_in_the_official_order_and_amount_to_the_same_answer(t
 
 
 async def test_the_clients_own_stream_helper_understands_the_events(tmp_path: Path):
-    async with agent(tmp_path) as (responses, store, engine):
+    async with agent(tmp_path) as (responses, _, engine):
         engine.behave(saying({"content": "fifty-six"}))
         async with responses.stream(model="policy", input="7*8?") as stream:
             texts = [event.delta async for event in stream if event.type == "response.output_text.delta"]
@@ -105,11 +107,10 @@ async def test_the_clients_own_stream_helper_understands_the_events(tmp_path: Pa
 
 async def test_deltas_arrive_while_the_engine_still_samples_and_the_end_waits_for_the_commit(tmp_path: Path):
     async with agent(tmp_path) as (responses, store, engine):
-        more, waiting = asyncio.Event(), asyncio.Event()
+        more, three = asyncio.Event(), asyncio.Event()
 
         async def gate(number: int) -> None:
             if number == 4:
-                waiting.set()
                 await more.wait()
 
         engine.token_gate = gate
@@ -120,11 +121,11 @@ async def test_deltas_arrive_while_the_engine_still_samples_and_the_end_waits_fo
         async def follow() -> None:
             async for event in stream:
                 seen.append(event.type)
+                if seen.count("response.output_text.delta") == 3:
+                    three.set()
 
         following = asyncio.create_task(follow())
-        await waiting.wait()
-        while seen.count("response.output_text.delta") < 3:
-            await asyncio.sleep(0)
+        await three.wait()
         more.set()
         await store.until(lambda: store.committing > 0)
         assert "response.output_text.done" not in seen

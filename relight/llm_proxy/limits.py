@@ -1,0 +1,38 @@
+"""How large and how long a model call may be. The gateway holds requests and answers in memory."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from relight.llm_proxy.exchange import MAX_BODY_BYTES
+from relight.llm_proxy.refusal import Refusal
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Of one gateway, for all its calls."""
+
+    request_bytes: int = MAX_BODY_BYTES
+    answer_bytes: int = 64 * 2**20
+    """As the engine sends it: with every token's id and logprob about 200 bytes a token."""
+    call_seconds: float = 3600.0
+    """From the forward to the end of the answer; waiting for an engine does not count."""
+
+    async def within(self, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """An answer as it comes in, while it is not too long.
+
+        Raises:
+            Refusal: it is.
+        """
+        left = self.answer_bytes
+        async for piece in pieces:
+            left -= len(piece)
+            if left < 0:
+                raise answer_too_large(self.answer_bytes)
+            yield piece
+
+
+def answer_too_large(limit: int) -> Refusal:
+    message = f"the answer is longer than {limit} bytes; ask for fewer choices, tokens or logprobs"
+    return Refusal(413, message, "answer_too_large")

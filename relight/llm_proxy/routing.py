@@ -1,0 +1,58 @@
+"""Which model a call asks for by its name, and who serves it now.
+
+The policy is served by engines that hold a version which the call's step allows. Other models of the run's engines and
+those of upstream providers are called by their names; what they say is recorded without token ids.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from relight.llm_proxy.dialects import Dialect
+from relight.llm_proxy.engines import Engines
+from relight.llm_proxy.refusal import no_such_model
+from relight.llm_proxy.requests import Prepared, pass_on, prepare
+from relight.llm_proxy.targets import Target
+from relight.llm_proxy.upstreams import Upstreams
+from relight.types.upstreams import POLICY
+from relight.types.wire import CallContext
+
+
+class Router:
+    """Finds who serves a call."""
+
+    def __init__(self, engines: Engines, upstreams: Upstreams) -> None:
+        self._engines = engines
+        self._upstreams = upstreams
+
+    async def prepare(self, dialect: Dialect, context: CallContext, asked: dict[str, Any]) -> Prepared:
+        """The request as it is forwarded.
+
+        Raises:
+            Refusal: it can't be served, or asks for a model that nobody serves.
+        """
+        named = asked.get("model")
+        if named in (None, POLICY, context.model):
+            run = context.sampling, context.agent_chooses_sampling
+            return prepare(dialect.route, asked, context.model, *run, dialect.name)
+        if named in self._upstreams.models(context):
+            return pass_on(dialect.route, asked, "upstream", dialect.name)
+        if named in await self._engines.models(context):
+            return pass_on(dialect.route, asked, "engine", dialect.name)
+        raise no_such_model(str(named), ", ".join(await self.models(context)))
+
+    async def pick(self, context: CallContext, prepared: Prepared) -> Target:
+        """Who serves the call now.
+
+        Raises:
+            TargetAway: nobody does.
+        """
+        if prepared.source == "upstream":
+            return self._upstreams.pick(context, prepared.body["model"])
+        return await self._engines.pick(context, prepared.body["model"])
+
+    async def models(self, context: CallContext) -> list[str]:
+        """The names that a call may give."""
+        return list(
+            dict.fromkeys([context.model, *await self._engines.models(context), *self._upstreams.models(context)])
+        )

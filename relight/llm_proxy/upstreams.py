@@ -1,0 +1,146 @@
+"""Upstream providers: models of others, called by name, by base URL and a key that only the gateway holds.
+
+Their answers are recorded without token ids, whatever they say, so that no training can consume them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from time import monotonic
+
+import aiohttp
+
+from relight.llm_proxy.refusal import PassedOn
+from relight.llm_proxy.requests import Route
+from relight.llm_proxy.targets import Target, TargetAway
+from relight.types.upstreams import Upstream
+from relight.types.wire import CallContext
+
+AGENTS_FAULT = frozenset({400, 404, 413, 422})
+"""What is passed on: 404 is a model that the provider does not have."""
+KEYS_FAULT = frozenset({401, 403})
+CONNECT_SECONDS = 10.0
+ERROR_BYTES = 2**16
+LONGEST_RETRY_SECONDS = 60.0
+REMOVED = b"[removed]"
+
+
+class Answer:
+    """A provider's answer as it comes in, with line ends as engines write them."""
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self._response = response
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """Its body."""
+        rest = b""
+        async for piece in self._response.content.iter_any():
+            whole = rest + piece
+            rest = b"\r" if whole.endswith(b"\r") else b""
+            yield whole.removesuffix(b"\r").replace(b"\r\n", b"\n")
+        yield rest
+
+
+class Provider(Target):
+    """One provider, and how it fares."""
+
+    def __init__(self, upstream: Upstream, key: str | None, session: aiohttp.ClientSession) -> None:
+        super().__init__(f"upstream:{upstream.name}", "")
+        self._upstream = upstream
+        self._key = key
+        self._session = session
+
+    @property
+    def lacks_key(self) -> bool:
+        """True where the gateway's environment does not hold the key."""
+        return self._upstream.api_key_env is not None and not self._key
+
+    @property
+    def description(self) -> str:
+        """Which variable is missing."""
+        return f"{self.name} needs the variable {self._upstream.api_key_env} in the gateway's environment"
+
+    @asynccontextmanager
+    async def post(self, route: Route, content: bytes) -> AsyncGenerator[Answer]:
+        """Forward a call."""
+        headers = {"content-type": "application/json", "accept-encoding": "identity"}
+        if self._key:
+            headers["authorization"] = f"Bearer {self._key}"
+        url = f"{self._upstream.base_url}/{route}"
+        try:
+            # A redirect would carry the key elsewhere.
+            async with self._session.post(url, data=content, headers=headers, allow_redirects=False) as response:
+                if response.status != 200:
+                    raise await self._refused(response)
+                yield Answer(response)
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            self.failed()
+            raise TargetAway(f"{self.name}: {type(error).__name__}") from error
+
+    async def _refused(self, response: aiohttp.ClientResponse) -> Exception:
+        content = self.clean(await response.content.read(ERROR_BYTES))
+        if response.status in AGENTS_FAULT:
+            return PassedOn(response.status, content)
+        self.failed()
+        if response.status in KEYS_FAULT:
+            # What it says of the key is nobody's business.
+            return TargetAway(f"{self.name} does not accept the gateway's key (HTTP {response.status})", final=True)
+        said = content[:200].decode(errors="replace")
+        return TargetAway(f"{self.name}: HTTP {response.status}: {said}", retry_after(response))
+
+    def clean(self, data: bytes) -> bytes:
+        """What it said, less the key: a provider may quote it."""
+        key = self._key.encode() if self._key else b""
+        return data.replace(key, REMOVED) if key and key in data else data
+
+
+def retry_after(response: aiohttp.ClientResponse) -> float:
+    """How long a provider asks to be left alone."""
+    value = response.headers.get("retry-after", "")
+    return min(float(value), LONGEST_RETRY_SECONDS) if value.isdecimal() else 0.0
+
+
+class Upstreams:
+    """All providers that this gateway talks to: its own, and those that run files name."""
+
+    def __init__(self, own: Sequence[Upstream], environment: Mapping[str, str], call_seconds: float) -> None:
+        self._own = own
+        self._environment = environment
+        self._timeout = aiohttp.ClientTimeout(total=call_seconds, connect=CONNECT_SECONDS)
+        self._session: aiohttp.ClientSession | None = None
+        self._known: dict[tuple[str, str, str | None], Provider] = {}
+
+    def models(self, context: CallContext) -> list[str]:
+        """The models that an attempt may call, each once."""
+        return list(dict.fromkeys(model for one in (*context.upstreams, *self._own) for model in one.models))
+
+    def pick(self, context: CallContext, model: str) -> Target:
+        """A provider of a model: one that the run names before the gateway's own.
+
+        Raises:
+            TargetAway: the gateway holds the key of none.
+        """
+        named = [one for one in context.upstreams if model in one.models]
+        found = [self._provider(one) for one in named or self._own if model in one.models]
+        ready = [provider for provider in found if not provider.lacks_key]
+        if not ready:
+            raise TargetAway("; ".join(provider.description for provider in found), final=True)
+        now = monotonic()
+        return min(ready, key=lambda provider: provider.rank(now))
+
+    def _provider(self, upstream: Upstream) -> Provider:
+        identity = upstream.name, upstream.base_url, upstream.api_key_env
+        if identity not in self._known:
+            if self._session is None:
+                self._session = aiohttp.ClientSession(timeout=self._timeout, trust_env=True)
+            key = self._environment.get(upstream.api_key_env or "", "").strip() or None
+            if key is not None and not (key.isascii() and key.isprintable()):
+                key = None  # no header can carry it
+            self._known[identity] = Provider(upstream, key, self._session)
+        return self._known[identity]
+
+    async def close(self) -> None:
+        """Close all connections."""
+        if self._session is not None:
+            await self._session.close()
