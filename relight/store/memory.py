@@ -356,6 +356,7 @@ class MemoryStore:
             engine_wait_seconds=run.engine_wait_seconds,
             next_call_number=attempt.free_number(),
             undelivered=attempt.undelivered(),
+            upstreams=run.upstreams,
         )
 
     def _is_alive(self, attempt: MemoryAttempt) -> bool:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from relight.types.resources import NamedResources
 from relight.types.rollout import AttemptStatus, FailureClass, RolloutConfig, RolloutStatus
+from relight.types.upstreams import Upstream
 from relight.types.wire import AttemptOutcome, EngineInfo, GenerationRecord, UndeliveredCall
 
 ENDED = frozenset({RolloutStatus.SUCCEEDED, RolloutStatus.FAILED, RolloutStatus.CANCELLED})
@@ -22,6 +23,7 @@ class MemoryRun:
     isolation: Literal["process", "shared"] = "process"
     engine_wait_seconds: float = 300.0
     grader: str | None = None
+    upstreams: list[Upstream] = field(default_factory=list[Upstream])
     paused: bool = False
     status: str = "running"
 

@@ -188,10 +188,10 @@ class QuietServer(Server):
 
 
 @asynccontextmanager
-async def listening_gateway(store: Any) -> AsyncGenerator[Client]:
+async def listening_gateway(store: Any, **options: Any) -> AsyncGenerator[Client]:
     """A gateway on a free port of loopback, and a client for it. Ends as the process does, draining."""
     sock: socket.socket = bind("127.0.0.1", 0)
-    async with open_gateway(store, ADMIN) as app:
+    async with open_gateway(store, ADMIN, **options) as app:
         config = configure(app)
         config.timeout_graceful_shutdown = 5
         server = QuietServer(config)
