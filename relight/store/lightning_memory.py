@@ -297,7 +297,6 @@ class InMemoryLightningStore(MemoryCatalogue):
         if attempt is not None and attempt.end_time is None:
             attempt.status, attempt.failure_class = AttemptStatus.FAILED, FailureClass.CANCELLED
             attempt.end_time = time.time()
-            attempt.error = {"message": reason}
             self._tables.follow_worker(attempt)
         self._wake(row.rollout.rollout_id)
 
@@ -452,9 +451,14 @@ class InMemoryLightningStore(MemoryCatalogue):
             newest = row and row.newest
             if attempt_id == "latest":
                 attempt_id = newest.attempt_id if newest else attempt_id
-            spans = row.spans.values() if row else ()
+            spans = sorted(row.spans.values() if row else (), key=_in_time)
             found = matching(spans, tests, filter_logic, equals("attempt_id", attempt_id))
             return pages.page(found, pages.SPAN_SORTS, sort_by, sort_order, limit, offset)
+
+
+def _in_time(span: Span) -> tuple[int, bool, float, str]:
+    """Where a span stands among those of its rollout."""
+    return span.sequence_id, span.start_time is None, span.start_time or 0.0, span.span_id
 
 
 def _check_status(row: RolloutRow, attempt: Attempt) -> None:

@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 
@@ -100,11 +101,18 @@ async def _wipe(url: str) -> None:
             "select pg_terminate_backend(pid, 5000) from pg_stat_activity"
             " where datname = current_database() and pid <> pg_backend_pid()"
         )
-        rows = await connection.fetch(
-            "select relname from pg_class where relnamespace = 'public'::regnamespace"
-            " and relkind in ('r', 'p') and not relispartition"
-        )
-        deletes = [f"delete from {row[0]};" for row in rows if row[0] not in KEPT_TABLES]
-        await connection.execute("set session_replication_role = replica;" + "".join(deletes))
+        await delete_rows(connection)
     finally:
         await connection.close()
+
+
+async def delete_rows(connection: Any) -> None:
+    """Empty all tables, whatever refers to what."""
+    rows = await connection.fetch(
+        "select relname from pg_class where relnamespace = 'public'::regnamespace"
+        " and relkind in ('r', 'p') and not relispartition"
+    )
+    deletes = [f"delete from {row[0]};" for row in rows if row[0] not in KEPT_TABLES]
+    await connection.execute(
+        "set session_replication_role = replica;" + "".join(deletes) + "reset session_replication_role"
+    )
