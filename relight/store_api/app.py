@@ -17,7 +17,7 @@ from relight.store.database import Database
 from relight.store.ingest import SpanIngest
 from relight.store.interface import AttemptStore
 from relight.store.lightning import LightningStore
-from relight.store_api import agl, agl_queries, metrics, otlp, routes, views
+from relight.store_api import agl, agl_queries, commands, metrics, otlp, routes, views
 from relight.store_api.agent_tokens import AgentTokens
 from relight.store_api.gate import Gate
 from relight.store_api.lightning import RolloutStore
@@ -67,6 +67,7 @@ def create_app(
     app.include_router(metrics.router)
     app.include_router(routes.router)
     app.include_router(views.router)
+    app.include_router(commands.router)
     app.include_router(agl_queries.router)  # first: `search` is no rollout's id
     app.include_router(agl.router)
     app.include_router(otlp.router)

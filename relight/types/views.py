@@ -294,3 +294,20 @@ class AuditView(View):
     effective_step: int | None = None
     refused: str | None = None
     created_at: datetime
+
+
+class CommandView(View):
+    """A command that came over HTTP, and what came of it."""
+
+    command_id: str
+    run: str
+    action: str
+    value: dict[str, Any]
+    actor: str
+    created_at: datetime
+    tries: int = 0
+    waiting_for: str | None = None
+    """Why the last try did nothing."""
+    done_at: datetime | None = None
+    refused: str | None = None
+    result: dict[str, Any] | None = None

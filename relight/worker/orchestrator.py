@@ -13,8 +13,10 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from relight.activities.orchestrator import OrchestratorActivities
 from relight.connections import connect_database, connect_temporal
+from relight.heartbeats import Heartbeats
 from relight.settings import Settings
 from relight.store.outbox import keep_dispatching
+from relight.worker.commands import keep_obeying
 from relight.worker.reconciler import keep_reconciling
 from relight.worker.temporal_server import configure
 from relight.workflows import WORKFLOWS
@@ -26,6 +28,7 @@ WORKFLOW_SLOTS = 16
 CACHED_WORKFLOWS = 2000
 ACTIVITY_SLOTS = 64
 GRACE = timedelta(seconds=5)
+HEARTBEAT_SECONDS = 3.0
 
 
 def activities_of(holder: object) -> list[Any]:
@@ -45,6 +48,7 @@ def make_worker(client: Client, queue: str, activities: Sequence[Any], **options
         "max_concurrent_workflow_tasks": WORKFLOW_SLOTS,
         "max_concurrent_activities": ACTIVITY_SLOTS,
         "graceful_shutdown_timeout": GRACE,
+        "interceptors": [Heartbeats(HEARTBEAT_SECONDS)],
         **options,
     }
     return Worker(
@@ -67,6 +71,7 @@ async def serve(settings: Settings) -> None:
         log.info("orchestrator polls %s", settings.orchestrator_queue, extra={"action": "orchestrator_up"})
         async with make_worker(client, settings.orchestrator_queue, activities_of(activities)), TaskGroup() as group:
             group.create_task(keep_reconciling(database, client))
+            group.create_task(keep_obeying(database, client, settings.orchestrator_queue))
             group.create_task(keep_dispatching(database, client, queue=settings.orchestrator_queue))
     finally:
         await database.close()

@@ -1,0 +1,143 @@
+"""Commands over HTTP: written down first, done by an orchestrator, once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from temporalio.client import Client
+
+from relight.store.database import Database
+from relight.store.postgres import PostgresStore
+from relight.types.names import ORCHESTRATOR_QUEUE
+from relight.worker.commands import keep_obeying
+from tests.integration.operators.kit import Gate, at, audit, status_of
+from tests.support.orchestration import cluster, eventually, run_file, write_tasks
+from tests.support.store_service import TOKEN, store_service
+
+
+class Http:
+    """Posts commands."""
+
+    def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
+        self.session = session
+        self.url = f"{url}/v1/relight"
+
+    async def post(self, path: str, value: Any = None, key: str | None = None, wait: float = 10) -> tuple[int, Any]:
+        headers = {"Authorization": f"Bearer {TOKEN}", **({"Idempotency-Key": key} if key else {})}
+        async with self.session.post(f"{self.url}{path}?wait={wait}", json=value, headers=headers) as answer:
+            return answer.status, await answer.json()
+
+    async def get(self, path: str) -> tuple[int, Any]:
+        async with self.session.get(f"{self.url}{path}", headers={"Authorization": f"Bearer {TOKEN}"}) as answer:
+            return answer.status, await answer.json()
+
+
+@asynccontextmanager
+async def http(database: Database) -> AsyncIterator[Http]:
+    store = await PostgresStore.create(database, "http://127.0.0.1:9")
+    async with store_service(store, database) as url, aiohttp.ClientSession() as session:
+        yield Http(session, url)
+
+
+@asynccontextmanager
+async def obeyed(database: Database, temporal: Client) -> AsyncIterator[None]:
+    obeying = asyncio.create_task(keep_obeying(database, temporal, ORCHESTRATOR_QUEUE))
+    try:
+        yield
+    finally:
+        obeying.cancel()
+        await asyncio.gather(obeying, return_exceptions=True)
+
+
+async def test_a_live_run_is_told_over_http_and_refusals_say_why(
+    temporal: Client, database: Database, tmp_path: Path
+) -> None:
+    write_tasks(tmp_path)
+    gate = Gate(at("s0001-g00-i0"))
+    async with (
+        cluster(temporal, database, tmp_path, gate) as stack,
+        http(database) as api,
+        obeyed(database, temporal),
+    ):
+        handle = await stack.start("told", run_file(steps=2, data="train.jsonl"))
+        await gate.until(lambda: bool(gate.held))
+        await eventually(status_of(database, "told-s0001-g00-i1", "succeeded"))
+        changed = await api.post("/runs/told/set_hyperparameters", {"learning_rate": 0.5, "actor": "ada"})
+        invalid = await api.post("/runs/told/set_hyperparameters", {"learning_rate": "fast"})
+        refused = await api.post("/runs/told/cancel_rollout", {"rollout_id": "told-s0001-g00-i1"})
+        unknown = await api.post("/runs/told/explode", {})
+        nobody = await api.post("/runs/nobody/pause", {})
+        paused = await api.post("/runs/told/pause", {"reason": "lunch"})
+        resumed = await api.post("/runs/told/resume")
+        gate.open.set()
+        await handle.result()
+    assert (changed[0], changed[1]["result"]["before"], changed[1]["result"]["after"]) == (
+        200,
+        {"learning_rate": 1e-6},
+        {"learning_rate": 0.5},
+    )
+    assert (invalid[0], refused[0], unknown[0], nobody[0]) == (422, 409, 404, 404)
+    assert "learning_rate: " in invalid[1]["detail"]
+    assert "can't be cancelled: it is succeeded" in refused[1]["detail"]
+    assert (paused[0], resumed[0]) == (200, 200)
+    done = [(row["actor"], row["action"]) for row in await audit(database, "told") if row["refused"] is None]
+    assert done == [("ada", "set_hyperparameters"), ("operator", "pause"), ("operator", "resume")]
+
+
+async def test_a_command_waits_for_an_orchestrator_and_is_done_once_however_often_it_is_sent(
+    temporal: Client, database: Database, tmp_path: Path
+) -> None:
+    write_tasks(tmp_path)
+    gate = Gate(at("s0001-g00-i0"))
+    async with cluster(temporal, database, tmp_path, gate) as stack, http(database) as api:
+        handle = await stack.start("patient", run_file(steps=1, data="train.jsonl"))
+        await gate.until(lambda: bool(gate.held))
+        for _ in range(2):
+            status, waiting = await api.post("/runs/patient/set_concurrency", {"concurrency": 5}, key="k1", wait=0)
+            assert (status, waiting["done_at"]) == (202, None)
+        reused = await api.post("/runs/patient/pause", {}, key="k1", wait=0)
+        async with obeyed(database, temporal):
+
+            async def done() -> Any:
+                _, found = await api.get("/commands/k1")
+                return found if found["done_at"] else None
+
+            found = await eventually(done)
+            status, again = await api.post("/runs/patient/set_concurrency", {"concurrency": 5}, key="k1")
+        gate.open.set()
+        await handle.result()
+    assert reused[0] == 409
+    assert found["result"]["after"] == again["result"]["after"] == 5
+    assert status == 200
+    assert [row["action"] for row in await audit(database, "patient")] == ["set_concurrency"]
+
+
+async def test_a_command_that_no_orchestrator_of_the_run_answers_is_tried_until_one_does(
+    temporal: Client, database: Database, tmp_path: Path
+) -> None:
+    write_tasks(tmp_path)
+    gate = Gate(at("s0001-g00-i0"))
+    async with cluster(temporal, database, tmp_path, gate) as stack, http(database) as api:
+        handle = await stack.start("dead", run_file(steps=1, data="train.jsonl"))
+        await gate.until(lambda: bool(gate.held))
+        away = await Client.connect("127.0.0.1:1", lazy=True)
+        async with obeyed(database, away):
+            await api.post("/runs/dead/set_concurrency", {"concurrency": 5}, key="k2", wait=0)
+
+            async def postponed() -> Any:
+                _, found = await api.get("/commands/k2")
+                return found["waiting_for"]
+
+            assert await eventually(postponed)
+        await database.pool.execute("update commands set claimed_until = now()")
+        async with obeyed(database, temporal):
+            status, found = await api.post("/runs/dead/set_concurrency", {"concurrency": 5}, key="k2")
+        gate.open.set()
+        await handle.result()
+    assert (status, found["result"]["after"]) == (200, 5)
+    assert found["tries"] >= 2
