@@ -20,9 +20,10 @@ Out = TypeVar("Out", bound=BaseModel)
 ATTEMPT_CALL = timedelta(days=30)
 """The runner judges an attempt's deadlines. There is no deadline from the scheduling on, since queue time and paused
 time count for none (semantics 5)."""
-STORE_CALL = timedelta(seconds=60)
+STORE_CALL = timedelta(minutes=10)
+STORE_HEARTBEAT = timedelta(seconds=10)
 RUNNER_HEARTBEAT = timedelta(seconds=10)
-GPU_HEARTBEAT = timedelta(seconds=30)
+GPU_HEARTBEAT = timedelta(seconds=10)
 LONG_CALL = timedelta(days=1)
 FINAL_ERRORS = [
     "ConfigError",
@@ -58,6 +59,7 @@ async def store_call(name: str, argument: BaseModel, result: type[Out], summary:
         argument,
         result_type=result,
         start_to_close_timeout=STORE_CALL,
+        heartbeat_timeout=STORE_HEARTBEAT,
         retry_policy=RETRY,
         summary=summary,
     )
