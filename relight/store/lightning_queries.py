@@ -48,8 +48,8 @@ WORKER_SORTS = {
     "last_dequeue_time": "dequeued_at",
     "last_busy_time": "busy_at",
     "last_idle_time": "idle_at",
-    "current_rollout_id": "rollout_id",
-    "current_attempt_id": "attempt_id",
+    "current_rollout_id": "workers.rollout_id",
+    "current_attempt_id": "workers.attempt_id",
 }
 SPAN_SORTS = {
     name: name
@@ -66,6 +66,26 @@ SPAN_SORTS = {
     )
 }
 
+NEVER_NULL = frozenset(
+    {
+        "r.rollout_id",
+        "r.created_at",
+        "r.status",
+        "rollout_id",
+        "attempt_id",
+        "sequence_id",
+        "started_at",
+        "status",
+        "create_time",
+        "update_time",
+        "version",
+        "span_id",
+        "trace_id",
+        "name",
+    }
+)
+"""Columns without nulls wherever they are sorted by: their indexes can be read in order, both ways."""
+
 
 @dataclass
 class Query:
@@ -73,7 +93,7 @@ class Query:
 
     columns: str
     source: str
-    order: str
+    order: tuple[str, ...]
     """What breaks ties, and orders where nothing else is asked for."""
     musts: list[str] = field(default_factory=list[str])
     filters: list[str] = field(default_factory=list[str])
@@ -108,7 +128,7 @@ class Query:
         return "where " + " and ".join(conditions) if conditions else ""
 
 
-def sort_clause(sorts: Mapping[str, str], sort_by: str | None, order: SortOrder, ties: str) -> str:
+def sort_clause(sorts: Mapping[str, str], sort_by: str | None, order: SortOrder, ties: Sequence[str]) -> str:
     """The ORDER BY clause; None comes first when it ascends and last when it descends.
 
     Raises:
@@ -117,11 +137,12 @@ def sort_clause(sorts: Mapping[str, str], sort_by: str | None, order: SortOrder,
     if order not in ("asc", "desc"):
         raise InvalidRequestError(f"sort_order: {order!r} is neither 'asc' nor 'desc'")
     if sort_by is None:
-        return f"order by {ties}"
+        return "order by " + ", ".join(ties)
     if sort_by not in sorts:
         raise InvalidRequestError(f"sort_by: {sort_by!r} can't be sorted by; one of {', '.join(sorted(sorts))} can")
-    nulls = "nulls first" if order == "asc" else "nulls last"
-    return f"order by {sorts[sort_by]} {order} {nulls}, {ties}"
+    column = sorts[sort_by]
+    nulls = "" if column in NEVER_NULL else " nulls first" if order == "asc" else " nulls last"
+    return "order by " + ", ".join([f"{column} {order}{nulls}", *(f"{tie} {order}" for tie in ties if tie != column)])
 
 
 async def page(

@@ -37,7 +37,7 @@ async def query_rollouts(
         "attempted_json_v1(r, (select a from attempts a where a.rollout_id = r.rollout_id"
         " and a.sequence_id = r.attempts)) as row",
         "rollouts r",
-        "r.created_at, r.rollout_id",
+        ("r.created_at", "r.rollout_id"),
     )
     for column in ("mode", "run", "step", "failure_class"):
         query.must(f"r.{column} = {{}}", musts[column])
@@ -52,7 +52,7 @@ async def query_rollouts(
 
 async def query_attempts(database: Database, rollout_id: str, paging: Paging) -> PaginatedResult[Attempt]:
     """Attempts of a rollout."""
-    query = sql.Query("attempt_json_v1(a) as row", "attempts a", "sequence_id")
+    query = sql.Query("attempt_json_v1(a) as row", "attempts a", ("sequence_id",))
     query.must("rollout_id = {}", rollout_id)
     found, total = await sql.page(database, query, sql.ATTEMPT_SORTS, **paging)
     return _page([rows.attempt_of(row["row"]) for row in found], total, paging)
@@ -62,7 +62,7 @@ async def query_resources(
     database: Database, paging: Paging, *, resources_id: str | None, resources_id_contains: str | None
 ) -> PaginatedResult[ResourcesUpdate]:
     """Snapshots of resources."""
-    query = sql.Query("*", "resources", "sequence")
+    query = sql.Query("*", "resources", ("sequence",))
     query.filter_text("resources_id", resources_id, resources_id_contains)
     found, total = await sql.page(database, query, sql.RESOURCES_SORTS, **paging)
     return _page([rows.resources_of(row) for row in found], total, paging)
@@ -72,7 +72,7 @@ async def query_workers(
     database: Database, paging: Paging, *, status_in: Sequence[str] | None, worker_id_contains: str | None
 ) -> PaginatedResult[Worker]:
     """Those who run agents; the platform's other processes are none of them."""
-    query = sql.Query("*", "workers", "started_at, worker_id", musts=["kind in ('external', 'runner')"])
+    query = sql.Query("*", "workers", ("started_at", "worker_id"), musts=["kind in ('external', 'runner')"])
     query.filter("status = any ({}::text[])", _texts(status_in))
     query.filter("strpos(worker_id, {}) > 0", worker_id_contains)
     found, total = await sql.page(database, query, sql.WORKER_SORTS, **paging)
@@ -87,7 +87,7 @@ async def query_spans(
     filters: dict[str, tuple[str | None, str | None]],
 ) -> PaginatedResult[Span]:
     """Spans of a rollout or of one of its attempts; `filters` are by column: the text, or a part of it."""
-    query = sql.Query("*", "spans", "sequence_id, start_time, span_id")
+    query = sql.Query("*", "spans", ("sequence_id", "start_time", "span_id"))
     query.must("rollout_id = {}", rollout_id)
     query.must("day = (select day from rollouts where rollout_id = {})", rollout_id)
     if attempt_id == "latest":

@@ -263,7 +263,7 @@ $$;
 -- Claim the oldest rollouts: [{key, worker_id, attempts: [{attempt_id, token_hash}]}], as many as attempts are offered.
 -- Answers a list each. A call that finds nothing is not flushed to disk before it is answered.
 create function dequeue_rollouts_v1(p_items jsonb) returns jsonb language plpgsql
-set plan_cache_mode = force_generic_plan set enable_seqscan = off as $$
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set enable_bitmapscan = off as $$
 declare
     item jsonb;
     offered jsonb;
