@@ -35,12 +35,12 @@ from relight.types.upstreams import Upstream
 
 log = logging.getLogger(__name__)
 
-PATH = re.compile(
-    r"/rollout/([^/]+)/attempt/([^/]+)/(?:(?:v1/)?v1/(chat/completions|completions|responses|messages)"
-    r"|(?:v1/)?(v1/models(?:/.+)?|status))"
-)
+DIALECTS = {f"v1/{dialect.name}": dialect for dialect in (Dialect, Completions, Responses, Messages)}
+ROUTES = (*(("POST", path) for path in DIALECTS), ("GET", "v1/models"), ("GET", "v1/models/{model}"), ("GET", "status"))
+"""All that needs an attempt's key, below `/rollout/{rollout}/attempt/{attempt}/`; `/healthz` alone needs none."""
+PATTERNS = [re.escape(path).replace(re.escape("{model}"), ".+") for _, path in ROUTES]
+PATH = re.compile(rf"/rollout/([^/]+)/attempt/([^/]+)/(?:v1/(?=v1/))?({'|'.join(PATTERNS)})")
 """Anthropic's clients put `/v1/messages` behind the base URL, which ends with `/v1` for OpenAI's."""
-DIALECTS = {dialect.name: dialect for dialect in (Dialect, Completions, Responses, Messages)}
 BEAT_SECONDS = 10.0
 DRAIN_SECONDS = 10.0
 """How long the gateway waits for the store to take what is still to be recorded when it ends."""
@@ -76,15 +76,12 @@ class Gateway:
         match = PATH.fullmatch(exchange.path)
         if match is None:
             raise no_such_route(exchange.method, exchange.path)
-        rollout_id, attempt_id, dialect, what = match.groups()
-        if dialect:
-            exchange.dialect = DIALECTS[dialect]()
+        rollout_id, attempt_id, what = match.groups()
+        exchange.dialect = DIALECTS.get(what, Dialect)()
         _ = exchange.token  # before a body is read
-        if dialect and exchange.method == "POST":
+        if what in DIALECTS and exchange.method == "POST":
             content = await exchange.read(self._limits.request_bytes)
             await self._watched(exchange, rollout_id, attempt_id, content)
-        elif dialect:
-            raise no_such_route(exchange.method, exchange.path)
         elif exchange.method == "GET" and what.startswith("v1/models"):
             await self._models(exchange, rollout_id, attempt_id, what.removeprefix("v1/models").lstrip("/"))
         elif exchange.method == "GET" and what == "status":

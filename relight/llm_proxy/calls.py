@@ -156,6 +156,7 @@ class Calls:
                 async with asyncio.timeout(self._limits.call_seconds):
                     return await once(target)
         except TargetAway:
+            target.failed()
             wait.begin(call.began)
             raise
         except TimeoutError as error:

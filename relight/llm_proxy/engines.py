@@ -21,7 +21,7 @@ from relight.types.wire import CallContext, EngineInfo
 
 MAX_AGE_SECONDS = 1.0
 MIN_AGE_SECONDS = 0.1
-"""A list in which no engine fits is asked for again, but no more often than this."""
+"""A list in which no engine fits, or none that is well, is asked for again, but no more often than this."""
 AGENTS_FAULT = frozenset({400, 413, 422})
 FORGOTTEN_SECONDS = 600.0
 """The engines of a run that makes no calls are forgotten."""
@@ -98,13 +98,13 @@ class Engines:
             raise TargetAway("this rollout belongs to no run, so no engine serves it", final=True)
         known = self._runs.setdefault(context.run, RunEngines())
         await self._refresh(context.run, known, MAX_AGE_SECONDS)
+        now = monotonic()
         found = fitting(known, context, model)
-        if not found:
+        if all(engine.unwell(now) for engine in found):  # or there is none
             await self._refresh(context.run, known, MIN_AGE_SECONDS)
             found = fitting(known, context, model)
         if not found:
             raise TargetAway(describe(known, context, model))
-        now = monotonic()
         return min(found, key=lambda engine: engine.rank(now))
 
     async def models(self, context: CallContext) -> list[str]:

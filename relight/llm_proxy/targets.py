@@ -44,8 +44,11 @@ class Target:
 
     def rank(self, now: float) -> tuple[bool, int]:
         """Lower is chosen first."""
-        unwell = self.unhealthy_since is not None or now - self.failed_at < SHUNNED_SECONDS
-        return unwell, self.in_flight
+        return self.unwell(now), self.in_flight
+
+    def unwell(self, now: float) -> bool:
+        """True where it just failed, or does not answer."""
+        return self.unhealthy_since is not None or now - self.failed_at < SHUNNED_SECONDS
 
     @contextmanager
     def lease(self) -> Generator[None]:

@@ -19,6 +19,8 @@ from tests.support.tiny_policy import make_tiny_policy
 
 BOOT_SECONDS = 300.0
 MAX_MODEL_LEN = 256
+TOOLS = {"tool_call_parser": "hermes"}
+"""A tool that is asked for by its name needs one."""
 
 
 @pytest.fixture(scope="session")
@@ -41,7 +43,7 @@ def engine_socket() -> Generator[Path]:
 
 async def _serve(model: Path, folder: Path, ready: threading.Event, ended: threading.Event) -> None:
     socket, log = folder / "engine.sock", folder / "engine.log"
-    engine = await EngineProcess.start(model, socket, log=log, max_model_len=MAX_MODEL_LEN)
+    engine = await EngineProcess.start(model, socket, log=log, max_model_len=MAX_MODEL_LEN, vllm_keys=TOOLS)
     try:
         await engine.wait_ready(BOOT_SECONDS)
         ready.set()

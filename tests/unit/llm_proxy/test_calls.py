@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -210,3 +211,26 @@ async def test_an_idle_engine_is_chosen_before_a_busy_one(tmp_path: Path):
         store.has_engine(second.url, engine_id="e2")
         await asyncio.gather(*(client.call() for _ in range(16)))
     assert len(first.requests) == len(second.requests) == 8
+
+
+async def test_a_stream_whose_engine_dies_goes_on_at_another_one_with_an_allowed_version(tmp_path: Path):
+    async with (
+        parts(tmp_path) as (client, store, first),
+        fake_engine(tmp_path / "e2.sock") as second,
+        fake_engine(tmp_path / "e3.sock") as newer,
+    ):
+        store.has_engine(newer.url, version=1, engine_id="e3")
+        store.has_engine(second.url, engine_id="e2")
+
+        async def dies(number: int) -> None:
+            if number == 4:
+                raise ConnectionError
+
+        first.token_gate = dies
+        async with client.post(stream=True) as response:
+            events = (await response.read()).decode().split("\n\n")
+    deltas = [json.loads(event.removeprefix("data: ")) for event in events[:-2]]
+    text = "".join(delta["choices"][0]["delta"].get("content", "") for delta in deltas)
+    assert text == said(store.calls()[1].seed)
+    assert store.calls()[1].engine_id == "e2"
+    assert [len(engine.requests) for engine in (first, second, newer)] == [1, 1, 0]

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from relight.llm_proxy.app import ROUTES
 from relight.llm_proxy.exchange import MAX_BODY_BYTES
 from tests.support.gateway import TOKEN
 from tests.unit.llm_proxy.parts import parts
@@ -84,3 +85,16 @@ async def test_a_fault_of_the_gateway_is_on_record_as_the_platforms_and_shows_no
     assert status == 503
     assert "Traceback" not in answer["error"]["message"]
     assert len(store.failures) == 1
+
+
+@pytest.mark.parametrize(("method", "path"), ROUTES)
+@pytest.mark.parametrize("behind", ["", "v1/"])
+async def test_no_route_is_open_without_the_attempts_own_key(tmp_path: Path, method: str, path: str, behind: str):
+    async with parts(tmp_path) as (client, _, engine):
+        await client.call(attempt="known")
+        for attempt in ("known", "a"):
+            for headers in ({}, {"authorization": "Bearer stolen"}, {"x-api-key": "stolen"}, {"x-api-key": ""}):
+                url = f"{client.base(attempt)}/{behind if path.startswith('v1/') else ''}{path.format(model='policy')}"
+                async with client.session.request(method, url, headers=headers, data=b"{}") as response:
+                    assert response.status == 401, (url, headers)
+    assert len(engine.requests) == 1
