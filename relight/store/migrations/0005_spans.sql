@@ -3,7 +3,6 @@
 alter table spans alter column start_time drop not null;      -- a span without a start keeps none
 alter table spans add column extra jsonb;                     -- context, parent and unknown keys; null: there are none
 alter table spans add column bodies jsonb;                    -- what is large, by hash in bodies: field, or attribute, to hash
-create index spans_by_sequence on spans (rollout_id, sequence_id);
 
 -- Keep spans: parallel arrays, no span twice among them. A sequence id below 0 asks for one: they count from 1 without
 -- gaps in a rollout, and a given one raises the counter. One verdict and one sequence id a span: new, duplicate (it is
@@ -25,16 +24,19 @@ begin
     with judged as (
         select given.item, given.rollout_id, given.attempt_id, given.wanted, r.day, r.next_sequence, case
             when r.day is null then 'unknown'
-            when exists (
-                select from spans old
-                where old.day = r.day and old.rollout_id = given.rollout_id and old.attempt_id = given.attempt_id
-                  and old.span_id = given.span_id) then 'duplicate'
+            when old.there then 'duplicate'
             else 'new'
         end as verdict
         from unnest(p_rollouts, p_attempts, p_spans, p_sequences)
             with ordinality as given (rollout_id, attempt_id, span_id, wanted, item)
         left join attempts a on a.attempt_id = given.attempt_id and a.rollout_id = given.rollout_id
         left join rollouts r on r.rollout_id = a.rollout_id
+        left join lateral (                           -- with its limit it is looked up, and never hashed as a whole
+            select true as there from spans s
+            where s.day = r.day and s.rollout_id = given.rollout_id and s.attempt_id = given.attempt_id
+              and s.span_id = given.span_id
+            limit 1
+        ) old on true
     ), counted as (
         select j.*, count(*) filter (where j.verdict = 'new' and j.wanted < 0) over before as issued
         from judged j
