@@ -57,6 +57,8 @@ BREAKS = {
     "run_finished": "update steps set status = 'ledgered' where step = 2",
     "run_data": "delete from tasks where position = 0",
     "metrics_finite": "update metrics set value = 'NaN'",
+    "rollouts_queue": f"update rollouts set queue_order = 1 where rollout_id = {ROLLOUT}",
+    "rollouts_dispatched": f"update rollouts set dispatched_by = 'queue' where rollout_id = {ROLLOUT}",
     "attempts_open": f"drop index attempts_one_open; {ADD_ATTEMPT}",
     "attempts_newest": f"drop index attempts_one_open; {ADD_ATTEMPT} update attempts set ended_at = now() where"
     " attempt_id = 'extra-2'",
