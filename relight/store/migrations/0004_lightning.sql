@@ -566,6 +566,27 @@ begin
     end if;
 end $$;
 
+-- Calls of these attempts are about to be recorded, which is a sign of life: lock them, and mark those that are alive as
+-- running. A call may last longer than the silence after which the sweeper calls its attempt unresponsive.
+create or replace function enter_attempts_v1(p_attempts text[], p_tokens text[]) returns void language plpgsql as $$
+begin
+    perform from rollouts r where r.status in ('preparing', 'requeuing') and r.rollout_id in (
+        select a.rollout_id from attempts a where a.attempt_id = any (p_attempts))
+    order by r.rollout_id for no key update;
+    perform from attempts a where a.attempt_id = any (p_attempts) order by a.attempt_id for no key update;
+    perform revive_attempts_v1(array_agg(a.attempt_id))
+    from attempts a join unnest(p_attempts, p_tokens) as given(id, token) on a.attempt_id = given.id
+    where a.token_hash = given.token and a.status = 'unresponsive'
+    having count(*) > 0;
+    update rollouts r set status = 'running'
+    from attempts a join unnest(p_attempts, p_tokens) as given(id, token) on a.attempt_id = given.id
+    where a.token_hash = given.token and r.rollout_id = a.rollout_id and r.status = 'preparing' and a.ended_at is null;
+    update attempts a set status = 'running', last_heartbeat = clock_timestamp()
+    from unnest(p_attempts, p_tokens) as given(id, token)
+    where a.attempt_id = given.id and a.token_hash = given.token and a.ended_at is null
+      and (a.status = 'preparing' or a.last_heartbeat is null or a.last_heartbeat < clock_timestamp() - interval '1 s');
+end $$;
+
 -- The next numbers of spans, one for each attempt named, in order; a rollout's attempts share them.
 create function take_sequence_ids_v1(p_rollouts text[], p_attempts text[]) returns bigint[] language plpgsql as $$
 declare

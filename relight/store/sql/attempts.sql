@@ -27,7 +27,10 @@ select rollout_id from attempts where attempt_id = $1
 
 -- name: call_context
 -- Everything that the gateway needs to serve an attempt's calls.
-select a.token_hash, a.try_number, a.ended_at is null and r.status <> 'cancelled' as alive,
+select a.token_hash, a.try_number, r.status <> 'cancelled' and (
+           a.ended_at is null
+           or a.status = 'unresponsive' and r.dispatched_by = 'queue' and r.status = 'requeuing'
+              and a.sequence_id = r.attempts) as alive,
        r.run, r.step, r.day, coalesce(r.seed_base, r.rollout_id) as seed_base, r.min_version, r.max_version,
        sampling_v1(r.run, r.step) as sampling,
        coalesce((select (file ->> 'engine_wait_seconds')::double precision from runs where run = r.run), 300)
