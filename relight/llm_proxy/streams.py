@@ -21,11 +21,13 @@ NOT_MERGED = ("index", "delta", "text", "logprobs", "token_ids", "prompt_token_i
 
 async def split_events(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """The `data:` fields of an event stream, without their prefix."""
-    rest = b""
+    buffer = bytearray()
     async for piece in pieces:
-        rest += piece
-        *events, rest = rest.split(b"\n\n")
-        for event in events:
+        searched = max(len(buffer) - 1, 0)
+        buffer += piece
+        while (end := buffer.find(b"\n\n", searched)) >= 0:
+            event, searched = bytes(buffer[:end]), 0
+            del buffer[: end + 2]
             if event.startswith(b"data:"):
                 yield event[5:].strip()
             elif (at := event.find(b"\ndata:")) >= 0:  # behind a comment or a name

@@ -19,8 +19,8 @@ from tests.support.tiny_policy import make_tiny_policy
 
 BOOT_SECONDS = 300.0
 MAX_MODEL_LEN = 256
-TOOLS = {"tool_call_parser": "hermes"}
-"""A tool that is asked for by its name needs one."""
+TOOLS = {"tool_call_parser": "hermes", "enable_auto_tool_choice": True}
+"""Tools need both, also one that is asked for by its name."""
 
 
 @pytest.fixture(scope="session")

@@ -25,12 +25,6 @@ PARAMETERS: dict[str, Any] = {
 CHAT: dict[str, Any] = {
     "model": "policy",
     "messages": [{"role": "system", "content": SYSTEM}, {"role": "user", "content": QUESTION}],
-    "temperature": 0.7,
-    "top_p": 1.0,
-    "top_k": -1,
-    "min_p": 0.0,
-    "repetition_penalty": 1.0,
-    "max_tokens": 12,
 }
 NAMED = {"type": "function", "function": {"name": "mul"}}
 TOOLS = {"tools": [{"type": "function", "function": {"name": "mul", "parameters": PARAMETERS}}], "tool_choice": NAMED}
@@ -96,7 +90,7 @@ async def test_what_is_on_record_is_what_the_chat_route_says(served: Served, eng
     text = await ask(served)
     (row,) = await served.rows(1)
     check_row(row, 1)
-    same = await chat_route(engine_socket, seed=row["seed"])
+    same = await chat_route(engine_socket, seed=row["seed"], **row["sampling"])
     choice = same["choices"][0]
     assert row["route"] == route
     assert row["prompt_token_ids"] == same["prompt_token_ids"]
@@ -126,8 +120,7 @@ async def test_tool_calls_of_each_dialect_are_the_chat_routes(served: Served, en
     assert (responded.output[0].type, said.content[0].type) == ("function_call", "tool_use")
     called = responded.output[0].arguments, orjson.dumps(said.content[0].input).decode()  # type: ignore[union-attr]
     for row, arguments in zip(rows, called, strict=True):
-        limit = 200 if row["route"] == "responses" else 99
-        same = await chat_route(engine_socket, seed=row["seed"], temperature=1.0, max_tokens=limit, **TOOLS)
+        same = await chat_route(engine_socket, seed=row["seed"], **row["sampling"], **TOOLS)
         choice = same["choices"][0]
         assert row["token_ids"] == choice["token_ids"]
         assert row["logprobs"] == pytest.approx([entry["logprob"] for entry in choice["logprobs"]["content"]], abs=1e-4)

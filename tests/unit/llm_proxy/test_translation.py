@@ -15,6 +15,7 @@ from relight.llm_proxy import messages_request, responses_request
 from relight.llm_proxy.dialects import Dialect
 from relight.llm_proxy.messages import Messages
 from relight.llm_proxy.refusal import Refusal
+from relight.llm_proxy.requests import prepare
 from relight.llm_proxy.responses import Responses
 from relight.llm_proxy.streams import replay
 from tests.support.fake_dialogue import chunks_of, tool_call, whole_answer
@@ -150,31 +151,30 @@ def test_what_users_and_tools_say_comes_through_in_order(texts: list[str], wrote
     assert read == [*users, {"content": None, **wrote}, *tools, *users]
 
 
-def values(depth: int = 2) -> st.SearchStrategy[Any]:
-    return st.recursive(
-        st.none() | st.booleans() | st.integers() | st.text(max_size=8),
-        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=4),
-        max_leaves=12,
-    )
-
-
 NAMES = st.sampled_from(
     [
         *("type", "role", "content", "text", "input", "messages", "tools", "tool_choice", "system", "output", "name"),
         *("arguments", "call_id", "source", "format", "reasoning", "stop_sequences", "include", "instructions"),
+        *("stream", "max_tokens", "max_output_tokens", "temperature", "logit_bias", "stop", "top_logprobs", "model"),
     ]
+)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=8) | NAMES,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=4),
+    max_leaves=12,
 )
 
 
 @pytest.mark.parametrize("kind", [Responses, Messages])
-@given(asked=st.dictionaries(NAMES, values(), max_size=8))
+@given(asked=st.dictionaries(NAMES, VALUES, max_size=8))
 def test_any_request_is_read_or_refused(kind: type[Dialect], asked: dict[str, Any]):
     try:
         body = kind().read(asked)
+        prepared = prepare("chat/completions", body, str(body.get("model")), {"stop": ["x"]}, True)
     except Refusal:
         return  # any other error would be the platform's
-    assert isinstance(body["messages"], list)
-    orjson.dumps(body)
+    assert isinstance(prepared.body["messages"], list)
+    orjson.dumps(prepared.body)
 
 
 def test_parts_of_a_message_become_chats_own() -> None:
