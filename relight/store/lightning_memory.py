@@ -176,8 +176,12 @@ class InMemoryLightningStore(MemoryCatalogue):
             raise InvalidRequestError(
                 "dispatch: by 'workflow' needs `agent`, which runners serve under that name, or `task_queue`, theirs"
             )
-        if request.resources_id is not None and request.resources_id not in self._tables.resources:
-            raise NotFoundError(f"there are no resources {request.resources_id}")
+        if request.resources_id is not None:
+            self._check_resources(request.resources_id)
+
+    def _check_resources(self, resources_id: str) -> None:
+        if resources_id not in self._tables.resources:
+            raise NotFoundError(f"resources_id: there are no resources {resources_id}")
 
     def _new(self, request: EnqueueRolloutRequest, rollout_id: str | None = None) -> RolloutRow:
         self._check(request)
@@ -226,6 +230,8 @@ class InMemoryLightningStore(MemoryCatalogue):
             wanted = row.rollout.status if isinstance(status, Unset) else RolloutStatus(status)
             if not rules.may_become(row.rollout.status, wanted):
                 raise ConflictError(f"rollout {rollout_id} is {row.rollout.status} and can not become {wanted}")
+            if isinstance(resources_id, str):
+                self._check_resources(resources_id)
             metadata = {} if metadata is None else metadata
             given = {"input": input, "mode": mode, "resources_id": resources_id, "metadata": metadata}
             for name, value in given.items():
@@ -246,6 +252,7 @@ class InMemoryLightningStore(MemoryCatalogue):
             rollout.reward = None
         if status is RolloutStatus.CANCELLED:
             rollout.failure_class = FailureClass.CANCELLED
+            self._tables.end_open_attempt(row, FailureClass.CANCELLED)
         elif status is RolloutStatus.FAILED:
             rollout.failure_class = rollout.failure_class or FailureClass.AGENT_ERROR
         else:
@@ -287,18 +294,10 @@ class InMemoryLightningStore(MemoryCatalogue):
             if row.rollout.status in rules.ENDED - {RolloutStatus.CANCELLED}:
                 raise ConflictError(f"rollout {rollout_id} is {row.rollout.status} already")
             if row.rollout.status is not RolloutStatus.CANCELLED:
-                self._cancel(row, reason)
+                row.rollout.reward = None
+                self._set_status_by_hand(row, RolloutStatus.CANCELLED)
+                self._wake(rollout_id)
             return row.shown().model_copy(deep=True)
-
-    def _cancel(self, row: RolloutRow, reason: str) -> None:
-        self._set_status_by_hand(row, RolloutStatus.CANCELLED)
-        row.rollout.reward = None
-        attempt = row.newest
-        if attempt is not None and attempt.end_time is None:
-            attempt.status, attempt.failure_class = AttemptStatus.FAILED, FailureClass.CANCELLED
-            attempt.end_time = time.time()
-            self._tables.follow_worker(attempt)
-        self._wake(row.rollout.rollout_id)
 
     async def delete_rollout(self, rollout_id: str) -> None:
         """Remove an ended rollout of no run."""

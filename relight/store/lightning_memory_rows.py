@@ -98,10 +98,7 @@ class Tables:
 
     def begin_attempt(self, row: RolloutRow, attempt_id: str, worker_id: str | None, dequeued: bool = False) -> Attempt:
         """The next attempt. An older one that is still open loses its fence."""
-        older = row.newest
-        if older is not None and older.end_time is None:
-            older.status, older.failure_class = AttemptStatus.FAILED, FailureClass.INFRASTRUCTURE
-            older.end_time = time.time()
+        _end(row.newest, FailureClass.INFRASTRUCTURE)
         attempt = Attempt(
             rollout_id=row.rollout.rollout_id,
             attempt_id=attempt_id,
@@ -115,6 +112,12 @@ class Tables:
         self.set_status(row, RolloutStatus.PREPARING)
         self.follow_worker(attempt, dequeued=dequeued)
         return attempt
+
+    def end_open_attempt(self, row: RolloutRow, failure: FailureClass) -> None:
+        """What still runs ends for this reason."""
+        attempt = row.newest
+        if attempt is not None and _end(attempt, failure):
+            self.follow_worker(attempt)
 
     def settle(self, row: RolloutRow, attempt: Attempt, status: AttemptStatus) -> None:
         """An attempt gets a status, and its rollout follows."""
@@ -219,6 +222,14 @@ class Tables:
             "total_resources": len(self.resources),
             "total_workers": len(self.workers),
         }
+
+
+def _end(attempt: Attempt | None, failure: FailureClass) -> bool:
+    """An attempt ends without having been asked; False where it has ended already."""
+    if attempt is None or attempt.end_time is not None:
+        return False
+    attempt.status, attempt.failure_class, attempt.end_time = AttemptStatus.FAILED, failure, time.time()
+    return True
 
 
 def _storable(span: Span) -> Span:

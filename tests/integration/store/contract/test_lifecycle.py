@@ -202,6 +202,13 @@ async def test_fields_can_be_changed(store: LightningStore) -> None:
     assert await rollout_of(store, made.rollout_id) == after
 
 
+async def test_resources_of_a_rollout_must_be_there(store: LightningStore) -> None:
+    """Invariant 25."""
+    made = await store.enqueue_rollout("x")
+    with pytest.raises(NotFoundError, match="rs-unknown"):
+        await store.update_rollout(made.rollout_id, resources_id="rs-unknown")
+
+
 async def test_an_attempts_fields_can_be_changed(store: LightningStore) -> None:
     """Invariant 49."""
     rollout = await begin(store)
@@ -257,6 +264,17 @@ async def test_cancelling_ends_the_rollout_and_its_attempt(store: LightningStore
     assert await store.add_span(span_of(rollout, "late", 5))
     assert (await rollout_of(store, rollout.rollout_id)).status == "cancelled"
     assert (await newest(store, rollout.rollout_id)).status == "failed"
+
+
+async def test_the_status_cancelled_is_more_than_a_label(store: LightningStore) -> None:
+    """Ours: cancel."""
+    rollout = await store.start_rollout("x", worker_id="w")
+    await store.update_rollout(rollout.rollout_id, status="cancelled")  # type: ignore[arg-type]
+    attempt = await newest(store, rollout.rollout_id)
+    assert (attempt.status, attempt.failure_class) == ("failed", "cancelled")
+    worker = await store.get_worker_by_id("w")
+    assert worker
+    assert worker.status == "idle"
 
 
 async def test_cancelling_takes_a_rollout_out_of_the_queue(store: LightningStore) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from relight.errors import ConfigError, RelightError
+from relight.errors import RelightError, StoreError
 from relight.store_api.server import bind
 from tests.support.lightning_kit import KINDS, HttpLightningKit, begin, running
 from tests.support.lossy_proxy import lossy_proxy
@@ -125,7 +125,7 @@ async def test_client_and_service_count_alike(service: HttpLightningKit, http: a
 
 async def test_a_busy_port_is_refused_loudly() -> None:
     """Invariant 62."""
-    with bind("127.0.0.1", 0, "the first") as taken, pytest.raises(ConfigError, match="second"):
+    with bind("127.0.0.1", 0, "the first") as taken, pytest.raises(StoreError, match="second"):
         bind("127.0.0.1", taken.getsockname()[1], "the second")
 
 
