@@ -4,7 +4,7 @@ PY := .venv/bin/python
 # Where a coloured or interactive child would wait for a terminal, there is none.
 export PYTHONUNBUFFERED = 1
 
-.PHONY: help setup demo test test-long check bench clean
+.PHONY: help setup demo test test-long chaos guarantees check bench clean
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -20,6 +20,13 @@ test: setup check ## what CI runs: checks and all tests but the long ones
 
 test-long: setup ## the tests that take minutes each
 	@$(PY) -m pytest -m long
+
+chaos: setup ## faults that a seed decides, against the whole stack: SEED=1 MINUTES=5
+	@$(PY) -m tests.chaos --seed $(or $(SEED),1) --minutes $(or $(MINUTES),5)
+
+guarantees: setup ## the figures of docs/guarantees.md, with faults and without
+	@$(PY) -m tests.chaos --minutes 0
+	@$(PY) -m tests.chaos --seed $(or $(SEED),1) --minutes $(or $(MINUTES),5)
 
 check: setup ## lint, format, types
 	@$(PY) -m ruff check .
