@@ -133,10 +133,11 @@ class OrchestratorActivities:
     @activity.defn(name=names.BEGIN_REGRADE)
     async def begin_regrade(self, asked: RegradeInput) -> RegradePage:
         """Check what is asked, and that somebody serves the grader."""
+        own = await regrades.check_regrade(self.database, asked)
         check = CheckInput(run=asked.run, agent="", runner_queue=asked.runner_queue, grader=asked.grader)
         if reason := await why_waiting(self.client, check):
             raise ConfigError(reason)
-        await regrades.begin_regrade(self.database, asked, f"regrade/{activity.info().workflow_run_id}")
+        await regrades.begin_regrade(self.database, asked, own, f"regrade/{activity.info().workflow_run_id}")
         return RegradePage()
 
     @activity.defn(name=names.LIST_UNGRADED)

@@ -17,22 +17,27 @@ PAGE = 50
 """Attempts that travel in one payload."""
 
 
-async def begin_regrade(db: Database, asked: RegradeInput, request_key: str) -> int:
-    """Check what is asked, write its audit row, and count what there is to grade.
+async def check_regrade(db: Database, asked: RegradeInput) -> str:
+    """The grader that the run trained on, if another one may judge it.
 
     Raises:
         ConfigError: no such run, or a grader whose rewards were trained on.
     """
+    run = await db.row("get_run", asked.run)
+    if run is None:
+        raise ConfigError(f"there is no run {asked.run!r}; `relight runs` lists them")
+    own = RunFile.model_validate(run["file"]).grader or OWN_REWARD
+    if asked.grader in (own, OWN_REWARD):
+        raise ConfigError(
+            f"grader {asked.grader!r}: its rewards are those that run {asked.run} trained on and stay as they are; "
+            "serve the changed grader under another name"
+        )
+    return own
+
+
+async def begin_regrade(db: Database, asked: RegradeInput, own: str, request_key: str) -> int:
+    """Count what there is to grade, and write the audit row."""
     async with db.transaction() as connection:
-        run = await db.row("lock_run", asked.run, connection=connection)
-        if run is None:
-            raise ConfigError(f"there is no run {asked.run!r}; `relight runs` lists them")
-        own = RunFile.model_validate(run["file"]).grader or OWN_REWARD
-        if asked.grader in (own, OWN_REWARD):
-            raise ConfigError(
-                f"grader {asked.grader!r}: its rewards are those that run {asked.run} trained on and stay as they are; "
-                "serve the changed grader under another name"
-            )
         count = int(await db.value("count_ungraded", asked.run, asked.grader, asked.step, connection=connection))
         after = {"grader": asked.grader, "attempts": count}
         columns = (None, asked.actor, "regrade", {"grader": own}, after, asked.step, None, request_key)

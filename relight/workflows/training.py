@@ -80,6 +80,7 @@ class TrainingWorkflow(CommandHandlers):
         self.reports: dict[tuple[int, int], BatchReport] = {}
         self.started: set[tuple[int, int]] = set()
         self.concurrency = self.cursor.concurrency or self.input.concurrency
+        self.batches: dict[tuple[int, int], asyncio.Future[Any]] = {}
         self.finished = False
         """The run had ended well before this execution began."""
         self.over = False
@@ -232,6 +233,9 @@ class TrainingWorkflow(CommandHandlers):
         while (plan.step, number) not in self.reports:
             started = started or await self._start_batch(plan, number)
             await self._wait_for_report(plan.step, number, CHECK_SECONDS if started else OLD_BATCH_SECONDS)
+            if self._has_ended(plan.step, number) and workflow.patched("restart-ended-batch"):
+                started = False
+        self.batches.pop((plan.step, number), None)
         self._count(self.reports[plan.step, number])
         self._show("sampling", None)
 
@@ -250,7 +254,7 @@ class TrainingWorkflow(CommandHandlers):
         )
         self.started.add((plan.step, number))
         try:
-            await workflow.start_child_workflow(
+            self.batches[plan.step, number] = await workflow.start_child_workflow(
                 names.BATCH_WORKFLOW,
                 batch,
                 id=names.batch_id(self.name, plan.step, number),
@@ -262,6 +266,11 @@ class TrainingWorkflow(CommandHandlers):
         except WorkflowAlreadyStartedError:
             return False  # an older epoch's, on its way out, or ours from before a reset: it reports, or we try again
         return True
+
+    def _has_ended(self, step: int, number: int) -> bool:
+        """Whether a batch that we started ended without a report: somebody terminated it."""
+        batch = self.batches.get((step, number))
+        return batch is not None and batch.done() and (step, number) not in self.reports
 
     async def _wait_for_report(self, step: int, number: int, seconds: int) -> None:
         try:
