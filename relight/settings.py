@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ByteSize, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import BaseModel, ByteSize, ConfigDict, Field, SecretStr, ValidationError, field_validator
 
 from relight.errors import ConfigError
 from relight.types.names import GPU_QUEUE, ORCHESTRATOR_QUEUE, RUNNER_QUEUE
@@ -60,11 +60,18 @@ class Settings(BaseModel):
     """What is started as an engine, by vLLM's flags; it answers vLLM's routes."""
     trainer_module: str = "relight.gpu_worker.trainer_process"
     """What is started as a trainer's ranks."""
+    redact_patterns: list[str] = Field(default_factory=list[str])
+    """Regular expressions of RE2, each a whole secret, beside those that are known; in the environment a JSON list."""
     log_level: str = "info"
     retention_days: int | None = Field(default=None, ge=1)
     """Spans, model calls and bodies of rollouts older than so many days are dropped; None keeps them for ever."""
     retention_bytes: ByteSize | None = Field(default=None, ge=1)
     """The oldest days of them are dropped above this size, such as 50GB."""
+
+    @field_validator("redact_patterns", mode="before")
+    @classmethod
+    def _read_list(cls, value: Any) -> Any:
+        return json.loads(value) if isinstance(value, str) else value
 
     @property
     def token_value(self) -> str | None:

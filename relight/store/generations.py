@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 
 from relight.errors import InvalidRequestError
+from relight.redaction import Redactor
 from relight.store.database import Database
 from relight.store.storable import storable, storable_text
 from relight.types.wire import CommitResult, GenerationRecord, UndeliveredCall
@@ -34,9 +35,9 @@ def to_json(content: Any) -> bytes:
         return orjson.dumps(storable(content))
 
 
-def pack_body(content: dict[str, Any]) -> tuple[bytes, bytes]:
-    """Hash and compressed JSON of a body."""
-    text = to_json(content)
+def pack_body(content: dict[str, Any], redactor: Redactor) -> tuple[bytes, bytes]:
+    """Hash and compressed JSON of a body, without its secrets."""
+    text = redactor.json(to_json(content))
     return sha256(text).digest(), zlib.compress(text, COMPRESSION)
 
 
@@ -45,12 +46,12 @@ def unpack_body(data: bytes) -> Any:
     return orjson.loads(zlib.decompress(data))
 
 
-def generation_items(number: int, item: GenerationRecord) -> list[tuple[Any, ...]]:
+def generation_items(number: int, item: GenerationRecord, redactor: Redactor) -> list[tuple[Any, ...]]:
     """A call as rows of `generation_item_v1`, one a choice."""
     if not item.choices:
         raise InvalidRequestError(f"call {item.call_number} of attempt {item.attempt_id} has no choices")
-    request, request_body = pack_body(item.request)
-    response, response_body = pack_body(item.response)
+    request, request_body = pack_body(item.request, redactor)
+    response, response_body = pack_body(item.response, redactor)
     sampling = to_json(storable(item.sampling)).decode()
     return [
         (
@@ -82,11 +83,13 @@ def generation_items(number: int, item: GenerationRecord) -> list[tuple[Any, ...
     ]
 
 
-async def commit_generations(database: Database, items: Sequence[GenerationRecord]) -> list[CommitResult]:
+async def commit_generations(
+    database: Database, items: Sequence[GenerationRecord], redactor: Redactor
+) -> list[CommitResult]:
     """All items in one transaction; where one of them can't be stored, each in its own."""
     results: list[CommitResult] = []
     for group in distinct_groups(items):
-        results += await _commit_group(database, group)
+        results += await _commit_group(database, group, redactor)
     return results
 
 
@@ -104,14 +107,16 @@ def distinct_groups(items: Sequence[GenerationRecord]) -> list[list[GenerationRe
     return groups
 
 
-async def _commit_group(database: Database, items: Sequence[GenerationRecord]) -> list[CommitResult]:
+async def _commit_group(
+    database: Database, items: Sequence[GenerationRecord], redactor: Redactor
+) -> list[CommitResult]:
     try:
-        rows = [row for number, item in enumerate(items) for row in generation_items(number, item)]
+        rows = [row for number, item in enumerate(items) for row in generation_items(number, item, redactor)]
         verdicts = await database.fetch("commit_generations", rows)
     except InvalidRequestError as error:
         if len(items) == 1:
             return [CommitResult(state="conflict", reason=f"not storable: {error.message}")]
-        return [result for item in items for result in await _commit_group(database, [item])]
+        return [result for item in items for result in await _commit_group(database, [item], redactor)]
     found = {row["item"]: row for row in verdicts}
     return [_result(item, found[number]) for number, item in enumerate(items)]
 

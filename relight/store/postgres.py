@@ -7,11 +7,12 @@ and one transaction each. This class adds what Postgres need not know: tokens, a
 from __future__ import annotations
 
 import hmac
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Self
 
 from relight.errors import ConflictError, NotFoundError, UnauthorizedError
 from relight.faults import Place, reach
+from relight.redaction import Redactor
 from relight.store.database import Database
 from relight.store.envelopes import WorkerReport
 from relight.store.generations import commit_generations, undelivered, unpack_body
@@ -49,15 +50,16 @@ async def attempt_key(database: Database) -> bytes:
 class PostgresStore:
     """Implements `AttemptStore`; any number of them may share one Postgres."""
 
-    def __init__(self, database: Database, gateway_url: str, key: bytes) -> None:
+    def __init__(self, database: Database, gateway_url: str, key: bytes, redactor: Redactor) -> None:
         self.database = database
+        self.redactor = redactor
         self.gateway_url = gateway_url
         self._key = key
 
     @classmethod
-    async def create(cls, database: Database, gateway_url: str) -> Self:
+    async def create(cls, database: Database, gateway_url: str, redactor: Redactor | None = None) -> Self:
         """A store that hands out addresses under `gateway_url`; makes the key of attempt tokens where there is none."""
-        return cls(database, gateway_url, await attempt_key(database))
+        return cls(database, gateway_url, await attempt_key(database), redactor or Redactor())
 
     async def open_attempt(self, request: OpenRequest) -> OpenAnswer:
         """Open an attempt, or say why none is opened."""
@@ -92,12 +94,12 @@ class PostgresStore:
                 final.fence,
                 final.failure_class,
                 final.reward,
-                storable_text(final.message),
-                storable(final.error),
-                storable_text(final.output),
+                self._clean_text(final.message),
+                self.redactor.value(storable(final.error)),
+                self._clean_text(final.output),
                 final.output_bytes,
                 final.duration_seconds,
-                [storable_span(span) for span in final.spans] or None,
+                self._clean_spans(final.spans) or None,
                 storable_text(final.grader),
             )
         except ConflictError:
@@ -105,6 +107,12 @@ class PostgresStore:
             raise
         reach(Place.FINISHED)
         return AttemptOutcome.model_validate(outcome)
+
+    def _clean_text(self, text: str) -> str:
+        return storable_text(self.redactor.text(text))
+
+    def _clean_spans(self, spans: Iterable[SpanRecord]) -> list[dict[str, Any]]:
+        return [self.redactor.value(storable_span(span)) for span in spans]
 
     async def _keep_spans(self, request: FinishRequest) -> None:
         if request.spans:
@@ -117,7 +125,7 @@ class PostgresStore:
             "hand_over",
             handed.attempt_id,
             handed.fence,
-            storable_text(handed.output),
+            self._clean_text(handed.output),
             handed.output_bytes,
             handed.duration_seconds,
         )
@@ -142,7 +150,7 @@ class PostgresStore:
 
     async def add_spans(self, rollout_id: str, attempt_id: str, fence: int | None, spans: Sequence[SpanRecord]) -> int:
         """Keep spans; returns how many were new."""
-        rows = [storable_span(span) for span in spans]
+        rows = self._clean_spans(spans)
         return int(await self.database.value("add_spans", rollout_id, attempt_id, fence, rows))
 
     async def resolve(self, request: ResolveRequest) -> CallContext:
@@ -174,7 +182,7 @@ class PostgresStore:
 
     async def commit_generations(self, items: Sequence[GenerationRecord]) -> list[CommitResult]:
         """Record model calls in one transaction."""
-        results = await commit_generations(self.database, items)
+        results = await commit_generations(self.database, items, self.redactor)
         reach(Place.GENERATION_COMMITTED)
         return results
 
@@ -186,7 +194,7 @@ class PostgresStore:
             [item.token_hash for item in items],
             [item.call_number for item in items],
             [storable_text(item.request_hash) for item in items],
-            [storable_text(item.message) for item in items],
+            [self._clean_text(item.message) for item in items],
         )
 
     async def mark_delivered(self, items: Sequence[DeliveryMark]) -> None:

@@ -48,7 +48,8 @@ def create_app(
     if not token:
         raise ConfigError("the store service needs an admin token: set RELIGHT_TOKEN, or write <home>/token")
     service = Service(store, patience_seconds)
-    traces = otlp.Otlp(SpanIngest(database, redactor or Redactor(secrets=[token])))
+    spans = SpanIngest(database, redactor or Redactor(secrets=[token]))
+    traces = otlp.Otlp(spans)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
@@ -60,7 +61,7 @@ def create_app(
     app.state.service = service
     app.state.database = database
     app.state.otlp = traces
-    app.state.lightning = RolloutStore(database, lightning)
+    app.state.lightning = RolloutStore(database, spans, lightning)
     app.state.snapshot = metrics.Snapshot(database)
     app.add_api_route("/healthz", _healthz, include_in_schema=False)
     app.add_api_route("/readyz", _ready_route(database), include_in_schema=False)

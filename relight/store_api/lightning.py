@@ -6,6 +6,7 @@ import asyncio
 
 from relight.metrics import measured
 from relight.store.database import Database
+from relight.store.ingest import SpanIngest
 from relight.store.lightning import LightningStore
 from relight.store.lightning_postgres import PostgresLightningStore
 
@@ -13,8 +14,9 @@ from relight.store.lightning_postgres import PostgresLightningStore
 class RolloutStore:
     """Answers the store when it is called."""
 
-    def __init__(self, database: Database, store: LightningStore | None = None) -> None:
+    def __init__(self, database: Database, spans: SpanIngest, store: LightningStore | None = None) -> None:
         self._database = database
+        self._spans = spans
         self._store = measured(store) if store else None
         self._making = asyncio.Lock()
 
@@ -23,5 +25,5 @@ class RolloutStore:
         if self._store is None:
             async with self._making:
                 if self._store is None:
-                    self._store = measured(await PostgresLightningStore.create(self._database))
+                    self._store = measured(await PostgresLightningStore.create(self._database, spans=self._spans))
         return self._store

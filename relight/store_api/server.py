@@ -14,6 +14,7 @@ import uvloop
 from relight.connections import connect_database
 from relight.errors import RelightError, StoreError
 from relight.listening import Server, listen
+from relight.redaction import Redactor
 from relight.settings import Settings
 from relight.store.database import Database
 from relight.store.envelopes import WorkerReport
@@ -79,12 +80,13 @@ async def _serve(
     on_ready: Callable[[str], None] | None,
     stop: asyncio.Event | None,
 ) -> None:
-    store = await PostgresStore.create(database, settings.gateway_url)
+    redactor = Redactor(settings.redact_patterns, [settings.token_value or ""])
+    store = await PostgresStore.create(database, settings.gateway_url, redactor)
     await ensure_partitions(database)
     url = f"http://{listener.getsockname()[0]}:{listener.getsockname()[1]}"
     report = _own_report(url)
     await store.register_worker(report)
-    app = create_app(store, database, token=settings.token_value)
+    app = create_app(store, database, token=settings.token_value, redactor=redactor)
     config = uvicorn.Config(
         app,
         http="httptools",
