@@ -2,8 +2,8 @@
 
     python -m benchmarks.store_reads [--spans 1000000] [--json]
 
-Two stores, each on a Postgres with fsync and synchronous_commit on, filled through the service by OTLP; then a client in
-a process of its own reads rollouts of all ages one after the other, from both stores in turns.
+Two stores, each on a Postgres with fsync and synchronous_commit on, filled through the service by OTLP; then a client
+in a process of its own reads rollouts of all ages one after the other, from both stores in turns.
 """
 
 from __future__ import annotations

@@ -38,7 +38,8 @@ async def serving(
         child = await asyncio.create_subprocess_exec(*command, stdout=output, stderr=output, env=environment)
     try:
         if not await _answers(health_url, child):
-            raise RuntimeError(f"{command[0]} ended as it started; see {log}")
+            said = await asyncio.to_thread(log.read_text, errors="replace")
+            raise RuntimeError(f"{command[0]} ended as it started: {said[-3000:]}")
         yield child.pid
     finally:
         if child.returncode is None:
