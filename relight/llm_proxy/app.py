@@ -170,7 +170,7 @@ async def open_gateway(
     """
     limits = limits or Limits()
     attempts, engines = Attempts(store), Engines(store)
-    providers = Upstreams(upstreams, environment, limits.call_seconds)
+    providers = Upstreams(upstreams, environment)
     async with asyncio.TaskGroup() as tasks:
         recorder = Recorder(store, attempts, tasks)
         beside = [tasks.create_task(batcher.run()) for batcher in recorder.batchers]

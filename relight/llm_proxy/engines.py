@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from time import monotonic
 
@@ -108,12 +108,15 @@ class Engines:
         return min(found, key=lambda engine: engine.rank(now))
 
     async def models(self, context: CallContext) -> list[str]:
-        """The models of a run's engines, as far as they are known."""
+        """The models of a run's engines.
+
+        Raises:
+            TargetAway: nobody can say now.
+        """
         if context.run is None:
             return []
         known = self._runs.setdefault(context.run, RunEngines())
-        with suppress(TargetAway):  # the store is away: what was known must do
-            await self._refresh(context.run, known, MAX_AGE_SECONDS)
+        await self._refresh(context.run, known, MAX_AGE_SECONDS)
         return [engine.model for engine in known.engines.values()]
 
     def in_use(self) -> list[Engine]:

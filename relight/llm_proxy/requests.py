@@ -107,7 +107,8 @@ def prepare(
 def pass_on(route: Route, asked: dict[str, Any], source: Source, dialect: str) -> Prepared:
     """A request to another model than the policy: the agent's own, seed and sampling parameters included."""
     check(route, asked, str(asked["model"]))
-    body = {key: value for key, value in asked.items() if key not in ENGINES_OWN and value is not None}
+    left_out = ENGINES_OWN if source == "upstream" else ("return_token_ids",)
+    body = {key: value for key, value in asked.items() if key not in left_out and value is not None}
     sampling = {key: body[key] for key in SAMPLING if key in body}
     wants = Wants(logprobs=True, token_ids=True)
     return Prepared(

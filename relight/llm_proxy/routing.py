@@ -6,13 +6,14 @@ those of upstream providers are called by their names; what they say is recorded
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from relight.llm_proxy.dialects import Dialect
 from relight.llm_proxy.engines import Engines
 from relight.llm_proxy.refusal import no_such_model
 from relight.llm_proxy.requests import Prepared, pass_on, prepare
-from relight.llm_proxy.targets import Target
+from relight.llm_proxy.targets import Target, TargetAway
 from relight.llm_proxy.upstreams import Upstreams
 from relight.types.upstreams import POLICY
 from relight.types.wire import CallContext
@@ -37,7 +38,7 @@ class Router:
             return prepare(dialect.route, asked, context.model, *run, dialect.name)
         if named in self._upstreams.models(context):
             return pass_on(dialect.route, asked, "upstream", dialect.name)
-        if named in await self._engines.models(context):
+        if await self._may_be_an_engines(context, named):
             return pass_on(dialect.route, asked, "engine", dialect.name)
         raise no_such_model(str(named), ", ".join(await self.models(context)))
 
@@ -52,7 +53,15 @@ class Router:
         return await self._engines.pick(context, prepared.body["model"])
 
     async def models(self, context: CallContext) -> list[str]:
-        """The names that a call may give."""
-        return list(
-            dict.fromkeys([context.model, *await self._engines.models(context), *self._upstreams.models(context)])
-        )
+        """The names that a call may give, as far as they are known."""
+        names = [context.model]
+        with suppress(TargetAway):
+            names += await self._engines.models(context)
+        return list(dict.fromkeys([*names, *self._upstreams.models(context)]))
+
+    async def _may_be_an_engines(self, context: CallContext, named: Any) -> bool:
+        """True also while the store is away: such a call waits, as the platform's failure is not the agent's."""
+        try:
+            return named in await self._engines.models(context)
+        except TargetAway:
+            return True

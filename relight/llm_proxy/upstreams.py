@@ -101,13 +101,18 @@ def retry_after(response: aiohttp.ClientResponse) -> float:
     return min(float(value), LONGEST_RETRY_SECONDS) if value.isdecimal() else 0.0
 
 
+def open_session() -> aiohttp.ClientSession:
+    """Connections to all providers: as many as there are calls, whose time is limited elsewhere."""
+    timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
+    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=timeout, trust_env=True)
+
+
 class Upstreams:
     """All providers that this gateway talks to: its own, and those that run files name."""
 
-    def __init__(self, own: Sequence[Upstream], environment: Mapping[str, str], call_seconds: float) -> None:
+    def __init__(self, own: Sequence[Upstream], environment: Mapping[str, str]) -> None:
         self._own = own
         self._environment = environment
-        self._timeout = aiohttp.ClientTimeout(total=call_seconds, connect=CONNECT_SECONDS)
         self._session: aiohttp.ClientSession | None = None
         self._known: dict[tuple[str, str, str | None], Provider] = {}
 
@@ -133,7 +138,7 @@ class Upstreams:
         identity = upstream.name, upstream.base_url, upstream.api_key_env
         if identity not in self._known:
             if self._session is None:
-                self._session = aiohttp.ClientSession(timeout=self._timeout, trust_env=True)
+                self._session = open_session()
             key = self._environment.get(upstream.api_key_env or "", "").strip() or None
             if key is not None and not (key.isascii() and key.isprintable()):
                 key = None  # no header can carry it

@@ -272,3 +272,23 @@ def test_the_gateways_own_file_is_read_or_refused_by_its_name(tmp_path: Path):
         path.write_text(content)
         with pytest.raises(ConfigError, match=named):
             load_upstreams(path)
+
+
+async def test_a_name_that_nobody_can_look_up_now_waits_for_the_store(tmp_path: Path):
+    async with parts(tmp_path) as (client, store, _, _):
+        store.context["upstreams"] = []
+        async with client.session.get(
+            f"{client.base()}/v1/models/policy", headers={"authorization": f"Bearer {TOKEN}"}
+        ) as known:
+            assert known.status == 200
+        await asyncio.sleep(1.1)  # until the list of engines is too old to be believed
+        store.away = True
+        call = asyncio.create_task(client.call(model="reference"))
+        turned_away = store.turned_away
+        await store.until(lambda: store.turned_away > turned_away + 1)
+        assert (await client.status())["waiting"]
+        store.away = False
+        store.context["engine_wait_seconds"] = 0.1
+        call.cancel()
+        code, _ = await client.call(model="reference")
+    assert code == 404
