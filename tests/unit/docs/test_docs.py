@@ -68,3 +68,9 @@ def test_every_link_to_a_file_leads_somewhere() -> None:
     for page in PAGES:
         for target in re.findall(r"\]\((?!http)([^)#]+)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_test_that_is_named_exists(page: Path) -> None:
+    named = [path for code in code_of(page.read_text()) for path in re.findall(r"\btests/[\w/.]+", code)]
+    assert [path for path in named if not (ROOT / path).exists()] == []
