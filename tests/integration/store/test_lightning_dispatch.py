@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.service import RPCError
 from temporalio.worker import Worker
 
 from relight.activities.orchestrator import OrchestratorActivities
@@ -171,3 +172,62 @@ async def test_a_dispatch_that_names_nobody_is_refused(database: Database) -> No
     with pytest.raises(InvalidRequestError, match="agent"):
         await store.enqueue_rollout("x", dispatch=Dispatch(by="workflow"))
     assert (await store.query_rollouts()).total == 0
+
+
+@asynccontextmanager
+async def cable(target: str) -> AsyncGenerator[str]:
+    """A connection to an address, that is cut at the end."""
+    ends: list[asyncio.StreamWriter] = []
+
+    async def carry(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        while data := await source.read(65536):
+            sink.write(data)
+
+    async def join(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        host, port = target.split(":")
+        far_reader, far_writer = await asyncio.open_connection(host, int(port))
+        ends.extend((writer, far_writer))
+        await asyncio.gather(carry(reader, far_writer), carry(far_reader, writer))
+
+    server = await asyncio.start_server(join, "127.0.0.1", 0)
+    try:
+        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        server.close()
+        for end in ends:
+            end.close()
+
+
+async def test_orders_wait_while_temporal_is_away(
+    temporal: Client, temporal_address: str, database: Database, tmp_path: Path
+) -> None:
+    store = await PostgresLightningStore.create(database)
+    made = await store.enqueue_rollout("x", dispatch=BY_WORKFLOW)
+    async with cable(temporal_address) as address:
+        away = await Client.connect(address, data_converter=temporal.data_converter)
+    with pytest.raises(RPCError):
+        await dispatch(database, away)
+    assert await database.pool.fetchval("select count(*) from outbox where started_at is null") == 1
+    async with platform(temporal, database, tmp_path):
+        assert await dispatch(database, temporal) == 1
+        (ended,) = await store.wait_for_rollouts(rollout_ids=[made.rollout_id], timeout=60)
+    assert ended.status == "succeeded"
+    await store.aclose()
+
+
+async def test_an_order_that_temporal_refuses_fails_its_rollout_and_holds_up_none(
+    temporal: Client, database: Database
+) -> None:
+    store = await PostgresLightningStore.create(database)
+    bad = await store.enqueue_rollout("x", dispatch=BY_WORKFLOW)
+    good = await store.enqueue_rollout("y", dispatch=BY_WORKFLOW)
+    await database.pool.execute(
+        "update outbox set task_queue = repeat('q', 2000) where workflow_id = 'rollout/' || $1", bad.rollout_id
+    )
+    assert await dispatch(database, temporal) == 2
+    (failed,) = await store.wait_for_rollouts(rollout_ids=[bad.rollout_id], timeout=10)
+    assert (failed.status, failed.failure_class) == ("failed", "infrastructure")
+    handle = temporal.get_workflow_handle(names.rollout_workflow_id(good.rollout_id))
+    assert (await handle.describe()).status is WorkflowExecutionStatus.RUNNING
+    await handle.terminate()
+    await store.aclose()
