@@ -11,6 +11,7 @@ from temporalio.client import Client, WorkflowFailureError
 from relight.errors import ConfigError
 from relight.operations import Operator
 from relight.runner.calls import AgentCall, AgentError, AgentOutcome
+from relight.store.check import check_store
 from relight.store.database import Database
 from relight.types.commands import Fork, Regrade, Replay
 from relight.types.names import ORCHESTRATOR_QUEUE, train_id
@@ -66,6 +67,7 @@ async def test_a_fork_starts_from_its_parents_checkpoint_with_the_next_step_and_
     assert {row["plan"]["algorithm"]["learning_rate"] for row in steps} == {0.5}
     assert await database.pool.fetch("select * from steps where run = 'parent' order by step") == before
     assert dict(stack.gpu.updates) == {1: 1, 2: 1, 3: 2, 4: 2}
+    assert await check_store(database) == []
     [row] = await audit(database, "parent-fork-1")
     assert (row["actor"], row["action"], row["before"], row["effective_step"]) == (
         "ada",
@@ -135,6 +137,7 @@ async def test_a_replay_trains_on_its_parents_rollouts_and_samples_nothing(
     run = await database.pool.fetchrow("select status, parent_run, replays from runs where run = 'again'")
     assert tuple(run) == ("finished", "played", True)
     assert await positions(database, "again") == await positions(database, "played")
+    assert await check_store(database) == []
 
 
 async def steady(call: AgentCall) -> AgentOutcome:
@@ -168,6 +171,7 @@ async def test_regrading_keeps_its_rewards_apart_and_a_replay_can_train_on_them(
         ("judged", "agent", 0.0),
         ("judged", "agent", 1.0),
     ]
+    assert await check_store(database) == []
     [row, _] = await audit(database, "judged")
     assert (row["actor"], row["action"], row["after"]) == ("ada", "regrade", {"grader": "judge", "attempts": 16})
 
