@@ -19,7 +19,7 @@ from relight.errors import InvalidRequestError
 from relight.redaction import Redactor
 from relight.store.database import Database
 from relight.store.generations import COMPRESSION, to_json, unpack_body
-from relight.store.storable import storable, storable_text, storable_time
+from relight.store.storable import STATUS_CODES, UNSET, storable, storable_text, storable_time
 from relight.types.store import Span
 
 LARGE_BYTES = 2048
@@ -169,6 +169,8 @@ def _span(row: Any, bodies: Mapping[tuple[date, str], Any]) -> Span:
     fields = dict(row)
     day, refs, extra = fields.pop("day"), fields.pop("bodies") or {}, fields.pop("extra")
     fields.pop("created_at", None)
+    if fields["status"].get("status_code") not in STATUS_CODES:
+        fields["status"] = {**fields["status"], "status_code": UNSET}
     for field, digest in refs.items():
         if field == "attributes":
             large = {key: bodies[day, part] for key, part in digest.items()}

@@ -15,6 +15,9 @@ from relight.types.wire import FinishRequest, SpanRecord
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 INT64 = 2**63
+UNSET = "UNSET"
+STATUS_CODES = frozenset({UNSET, "OK", "ERROR"})
+"""OpenTelemetry's, of spans; whatever else an agent writes is UNSET."""
 
 
 def storable_text(text: str) -> str:
@@ -47,8 +50,9 @@ def storable_time(seconds: float | None) -> float | None:
 
 
 def storable_span(span: SpanRecord) -> dict[str, Any]:
-    """A span as the database takes it; without a start that makes sense, it starts now."""
+    """A span as the database takes it; without a start that makes sense it starts now, and its status is a known one."""
     row: dict[str, Any] = storable(span.model_dump(exclude={"start_time", "end_time"}))
+    row["status"] = span.status if span.status in STATUS_CODES else UNSET
     start = storable_time(span.start_time)
     return row | {"start_time": time.time() if start is None else start, "end_time": storable_time(span.end_time)}
 

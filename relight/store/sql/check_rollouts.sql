@@ -184,6 +184,13 @@ select s.rollout_id, s.sequence_id, count(*) as spans
 from spans s join rollouts r on r.rollout_id = s.rollout_id and r.kind <> 'external'
 group by s.rollout_id, s.sequence_id having count(*) > 1
 
+-- name: check_spans_bodies
+-- What is large in a span is stored.
+select s.day, s.rollout_id, s.attempt_id, s.span_id, digest #>> '{}' as body
+from spans s cross join lateral jsonb_path_query(s.bodies, 'strict $.** ? (@.type() == "string")') as digest
+where s.bodies is not null
+  and not exists (select from bodies b where b.day = s.day and b.hash = decode(digest #>> '{}', 'hex'))
+
 -- name: check_outbox_once
 -- A workflow stands in the outbox once while nobody has started it.
 select workflow_id, count(*) as entries from outbox where started_at is null group by workflow_id having count(*) > 1

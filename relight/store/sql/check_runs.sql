@@ -2,9 +2,10 @@
 -- The comment under a name is what the invariant says; a row is who breaks it.
 
 -- name: check_ledger_repeats
--- No attempt is consumed by two steps, in whatever run.
-select attempt_id, array_agg(run || ' step ' || step order by run, step) as consumed_by
-from step_rollouts group by attempt_id having count(*) > 1
+-- No attempt is consumed by two steps, in whatever run but a replay.
+select l.attempt_id, array_agg(l.run || ' step ' || l.step order by l.run, l.step) as consumed_by
+from step_rollouts l join runs u on u.run = l.run and not u.replays
+group by l.attempt_id having count(*) > 1
 
 -- name: check_ledger_counted
 -- What a step consumed is the attempt that counts for its rollout.
@@ -36,10 +37,10 @@ left join rewards w on w.attempt_id = l.attempt_id and w.grader = l.grader
 where w.value is distinct from l.reward
 
 -- name: check_ledger_place
--- A step consumes its own run's training rollouts of that very step.
+-- A step consumes its own run's training rollouts of that very step; a replay consumes its parent's.
 select l.run, l.step, l.rollout_id, r.run as planned_in, r.kind, r.step as planned_for
 from step_rollouts l join rollouts r using (rollout_id)
-where (r.run, r.kind, r.step) is distinct from (l.run, 'train', l.step)
+where (r.run, r.kind, r.step) is distinct from (rollouts_of_v1(l.run), 'train', l.step)
 
 -- name: check_ledger_first
 -- A step that consumed something says so with its batch's hash, before its weights change.
@@ -126,9 +127,9 @@ left join steps s on s.run = v.run and s.step = v.version
 where v.version > coalesce(u.parent_step, 0) and coalesce(s.status not in ('ledgered', 'recorded'), true)
 
 -- name: check_version_gaps
--- A run's policy versions follow one another without gaps.
-select v.run, v.version from policy_versions v
-where v.version > (select min(version) from policy_versions f where f.run = v.run)
+-- A run's policy versions follow one another without gaps; a fork's, from the version that it started from.
+select v.run, v.version from policy_versions v join runs u on u.run = v.run
+where v.version > greatest(u.parent_step, (select min(version) from policy_versions f where f.run = v.run))
   and not exists (select from policy_versions b where b.run = v.run and b.version = v.version - 1)
 
 -- name: check_version_files

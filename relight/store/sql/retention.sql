@@ -11,7 +11,8 @@ join pg_class child on child.oid = i.inhrelid
 order by parent.relname, child.relname
 
 -- name: retention_needed
--- Days that something still needs: rollouts that have not ended, and open steps of runs that are not finished.
+-- Days that something still needs: rollouts that have not ended, open steps of runs that are not finished, and what a
+-- replay has still to train on.
 select day, min(holder) as holder from (
     select day, coalesce('run ' || run, 'rollout ' || rollout_id) as holder from rollouts
     where status in ('queuing', 'preparing', 'running', 'requeuing')
@@ -19,8 +20,13 @@ select day, min(holder) as holder from (
     select r.day, 'step ' || s.step || ' of run ' || s.run
     from runs u
     join steps s on s.run = u.run and s.status <> 'recorded'
-    join rollouts r on r.run = s.run and r.kind = 'train' and r.step = s.step
+    join rollouts r on r.run = rollouts_of_v1(s.run) and r.kind = 'train' and r.step = s.step
     where u.status <> 'finished'
+    union all
+    select r.day, 'replay ' || u.run from runs u
+    join rollouts r on r.run = u.parent_run and r.kind = 'train' and r.step > u.parent_step and r.step <= u.total_steps
+    where u.replays and u.status <> 'finished'
+      and not exists (select from steps s where s.run = u.run and s.step = r.step and s.status = 'recorded')
 ) needed group by day
 
 -- name: retention_today

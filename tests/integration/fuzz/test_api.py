@@ -162,6 +162,18 @@ def test_no_body_breaks_the_service_whatever_its_bytes(service: Served) -> None:
     assert fuzzer.is_well()
 
 
+def test_a_span_whose_status_is_none_can_be_read(service: Served) -> None:
+    fuzzer = Fuzzer(service)
+    rollout_id, attempt_id = "outside-1", service.known["attempt_id"][0]
+    span = {"trace_id": "t", "span_id": "s", "name": "n", "start_time": 1.0, "status": "fine"}
+    body = {"rollout_id": rollout_id, "attempt_id": attempt_id, "spans": [span]}
+    answer = fuzzer.session.post(f"{service.url}/v1/relight/attempts/spans", json=body, timeout=PATIENCE_SECONDS)
+    assert answer.json() == {"stored": 1}
+    url = f"{service.url}/v1/agl/spans"
+    found = fuzzer.session.get(url, params={"rollout_id": rollout_id}, timeout=PATIENCE_SECONDS).json()
+    assert [item["status"]["status_code"] for item in found["items"]] == ["UNSET"]
+
+
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("mode", MODES, ids=["what the schema allows", "what it does not"])

@@ -110,6 +110,18 @@ async def test_a_day_that_an_open_step_of_an_unfinished_run_needs_stays(database
     assert await check_store(database) == []
 
 
+async def test_a_day_that_a_replay_has_still_to_train_on_stays(finished: Database) -> None:
+    await age(finished, 100)
+    await finished.pool.execute(
+        "insert into runs (run, file, file_hash, driver, total_steps, train_dataset, parent_run, parent_step, replays)"
+        " select 'again', file, file_hash, driver, 2, train_dataset, run, 0, true from runs"
+    )
+    (kept,) = [day for day in await retain(finished, Policy(days=30)) if day.reason]
+    assert (kept.action, kept.reason) == ("kept", "replay again needs it")
+    await finished.pool.execute("update runs set status = 'finished', finished_at = now()")
+    assert len(await dropped(finished, Policy(days=30))) == 1
+
+
 async def test_a_day_with_an_open_rollout_stays_and_its_calls_are_taken(postgres_url: str, database: Database) -> None:
     await ensure_partitions(database)
     kit = PostgresKit(database, await PostgresStore.create(database, "http://gateway"))
