@@ -50,7 +50,7 @@ def storable_time(seconds: float | None) -> float | None:
 
 
 def storable_span(span: SpanRecord) -> dict[str, Any]:
-    """A span as the database takes it; without a start that makes sense it starts now, and its status is a known one."""
+    """A span as the database takes it; without a start that makes sense it starts now; its status is a known one."""
     row: dict[str, Any] = storable(span.model_dump(exclude={"start_time", "end_time"}))
     row["status"] = span.status if span.status in STATUS_CODES else UNSET
     start = storable_time(span.start_time)
