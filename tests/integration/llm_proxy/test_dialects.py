@@ -101,7 +101,7 @@ async def test_what_is_on_record_is_what_the_chat_route_says(served: Served, eng
 
 async def test_tool_calls_of_each_dialect_are_the_chat_routes(served: Served, engine_socket: Path):
     await served.database.pool.execute("update steps set plan = plan || $1", {"sampling": {"max_tokens": 200}})
-    function: Any = {"type": "function", "name": "mul", "parameters": PARAMETERS, "strict": False}
+    function: Any = {"type": "function", "name": "mul", "parameters": PARAMETERS, "strict": True}
     tool: Any = {"name": "mul", "input_schema": PARAMETERS}
     async with openai.AsyncOpenAI(**served.address) as client:
         responded = await client.responses.create(
@@ -113,7 +113,9 @@ async def test_tool_calls_of_each_dialect_are_the_chat_routes(served: Served, en
         )
     async with (
         claude(served) as client,
-        client.messages.stream(**ASK, tools=[tool], tool_choice={"type": "tool", "name": "mul"}) as stream,
+        client.messages.stream(
+            **{**ASK, "max_tokens": 200}, tools=[tool], tool_choice={"type": "tool", "name": "mul"}
+        ) as stream,
     ):
         said = await stream.get_final_message()
     rows = await served.rows(2)
