@@ -30,14 +30,19 @@ class GroupCommit(Generic[Item, Result]):
         *,
         max_group: int = MAX_GROUP,
         max_waiting: int = MAX_WAITING,
+        max_writers: int = 1,
+        min_beside: int = 1,
         name: str = "other",
     ) -> None:
+        """While a transaction is under way, another begins beside it only if `min_beside` items wait."""
         self._flush = flush
         self._max_group = max_group
         self._max_waiting = max_waiting
+        self._max_writers = max_writers
+        self._min_beside = min_beside
         self._waiting: deque[tuple[Sequence[Item], asyncio.Future[list[Result]]]] = deque()
         self._size = 0
-        self._writer: asyncio.Task[None] | None = None
+        self._writers: set[asyncio.Task[None]] = set()
         self._items_metric = GROUP_ITEMS.labels(name)
         self._seconds_metric = GROUP_SECONDS.labels(name)
         self._waiting_metric = GROUP_WAITING.labels(name)
@@ -55,22 +60,25 @@ class GroupCommit(Generic[Item, Result]):
         done: asyncio.Future[list[Result]] = asyncio.get_running_loop().create_future()
         self._waiting.append((items, done))
         self._resize(len(items))
-        if self._writer is None:
-            self._writer = asyncio.create_task(self._write())
+        if not self._writers or (len(self._writers) < self._max_writers and self._size >= self._min_beside):
+            self._writers.add(asyncio.create_task(self._write()))
         return await done
 
     async def aclose(self) -> None:
         """Wait for what is under way."""
-        if self._writer is not None:
-            await self._writer
+        while self._writers:
+            await asyncio.wait(self._writers)
 
     async def _write(self) -> None:
         try:
             while self._waiting:
                 await asyncio.sleep(0)  # let the requests that are being read now join
-                await self._commit(self._take())
+                if self._waiting:
+                    await self._commit(self._take())
         finally:
-            self._writer = None
+            task = asyncio.current_task()
+            assert task is not None, "it runs as one"
+            self._writers.discard(task)
 
     def _take(self) -> list[tuple[Sequence[Item], asyncio.Future[list[Result]]]]:
         group = [self._waiting.popleft()]

@@ -245,6 +245,8 @@ def disclaimed(attributes: Mapping[str, Any]) -> dict[str, Any]:
 
 def _sequence_id(value: Any) -> int:
     """-1 where one is to be issued."""
+    if value is None:
+        return -1
     try:
         number = int(str(value))
     except ValueError:

@@ -121,3 +121,22 @@ async def test_no_items_need_no_commit() -> None:
     group: GroupCommit[int, int] = GroupCommit(disk.flush)
     assert await group.submit([]) == []
     assert disk.groups == []
+
+
+async def test_enough_items_are_committed_beside_the_commit_under_way_and_fewer_wait_for_it() -> None:
+    disk = Disk()
+    group: GroupCommit[int, int] = GroupCommit(disk.flush, max_writers=2, min_beside=3)
+    tasks = [asyncio.create_task(group.submit([1]))]
+    await settle()
+    tasks.append(asyncio.create_task(group.submit([2, 3])))
+    await settle()
+    assert disk.groups == [[1]]
+    tasks.append(asyncio.create_task(group.submit([4])))
+    await settle()
+    assert disk.groups == [[1], [2, 3, 4]]
+    tasks.append(asyncio.create_task(group.submit([5, 6, 7])))
+    await settle()
+    assert disk.groups == [[1], [2, 3, 4]]
+    disk.free.set()
+    assert await asyncio.gather(*tasks) == [[10], [20, 30], [40], [50, 60, 70]]
+    await group.aclose()
