@@ -1,8 +1,26 @@
 -- Spans from anybody. The rules are functions, in the migrations.
 
 -- name: ingest_spans
+-- Each column is one text; $1 stands between its values, and a control character for null.
 select verdicts, sequences
-from ingest_spans_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)
+from ingest_spans_v1(
+    string_to_array($2, $1),
+    string_to_array($3, $1),
+    string_to_array($4, $1),
+    string_to_array($5, $1)::bigint[],
+    string_to_array($6, $1),
+    string_to_array($7, $1, E'\x1e'),
+    string_to_array($8, $1),
+    string_to_array($9, $1),
+    string_to_array($10, $1),
+    string_to_array($11, $1, E'\x1e'),
+    string_to_array($12, $1, E'\x1e'),
+    string_to_array($13, $1),
+    string_to_array($14, $1, E'\x1e'),
+    string_to_array($15, $1, E'\x1e')::float8[],
+    string_to_array($16, $1, E'\x1e')::float8[],
+    string_to_array($17, $1, E'\x1e'),
+    $18, $19, $20)
 
 -- name: span_bodies
 select encode(hash, 'hex') as hash, body from bodies where day = $1 and hash = any ($2::bytea[])
