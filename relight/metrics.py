@@ -50,6 +50,7 @@ GROUP_SECONDS = Histogram(
     "relight_group_commit_seconds", "Seconds of a shared commit.", ("group",), registry=REGISTRY, buckets=SECONDS
 )
 GROUP_WAITING = Gauge("relight_group_commit_waiting", "Items that wait for a commit.", ("group",), registry=REGISTRY)
+SPANS = Counter("relight_spans_total", "Spans by what became of them.", ("state",), registry=REGISTRY)
 GENERATIONS = Counter("relight_generations_total", "Model calls recorded.", ("state",), registry=REGISTRY)
 
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from secrets import token_hex
 from typing import Any, Literal, NamedTuple
 
 from relight.errors import InvalidRequestError, NotFoundError
+from relight.metrics import SPANS
 from relight.redaction import Redactor
 from relight.store.database import Database
 from relight.store.group_commit import GroupCommit
@@ -58,8 +59,19 @@ class SpanIngest:
         self.counts: Counter[str] = Counter()
         """Spans by what became of them, since the start."""
         self._group: GroupCommit[SpanRow, Outcome] = GroupCommit(
-            self._flush, max_group=max_group, max_waiting=max_waiting, max_writers=2, min_beside=MIN_BESIDE
+            self._flush,
+            max_group=max_group,
+            max_waiting=max_waiting,
+            max_writers=2,
+            min_beside=MIN_BESIDE,
+            name="spans",
         )
+
+    def count(self, states: Mapping[str, int]) -> None:
+        """Count spans by what became of them."""
+        self.counts.update(states)
+        for state, number in states.items():
+            SPANS.labels(state).inc(number)
 
     async def add(self, spans: Sequence[Span]) -> list[Span]:
         """Keep spans; those that were new, with their sequence ids. All others of a call are kept when one fails.
@@ -102,7 +114,7 @@ class SpanIngest:
         found = await self._store([rows[number] for number in firsts])
         for number, outcome in zip(firsts, found, strict=True):
             outcomes[number] = outcome
-        self.counts.update(outcome.state for outcome in outcomes)
+        self.count(Counter(outcome.state for outcome in outcomes))
         return outcomes
 
     async def _store(self, rows: Sequence[SpanRow]) -> list[Outcome]:

@@ -35,9 +35,12 @@ class Writes:
     def __init__(self, database: Database, key: bytes) -> None:
         self.database = database
         self._key = key
-        self._enqueued: GroupCommit[Item, Any] = GroupCommit(lambda items: self._flush("enqueue_rollouts", items))
-        self._claimed: GroupCommit[Item, Any] = GroupCommit(lambda items: self._flush("dequeue_rollouts", items))
-        self._changed: GroupCommit[Item, Any] = GroupCommit(lambda items: self._flush("update_attempts", items))
+        self._enqueued: GroupCommit[Item, Any] = self._group("enqueue_rollouts")
+        self._claimed: GroupCommit[Item, Any] = self._group("dequeue_rollouts")
+        self._changed: GroupCommit[Item, Any] = self._group("update_attempts")
+
+    def _group(self, name: str) -> GroupCommit[Item, Any]:
+        return GroupCommit(lambda items: self._flush(name, items), name=name)
 
     async def enqueue(self, requests: Sequence[EnqueueRolloutRequest], key: str | None) -> list[Rollout]:
         """Rollouts at the end of the queue, in order."""

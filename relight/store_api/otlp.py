@@ -60,8 +60,8 @@ router = APIRouter(tags=["otlp"])
 class Budget:
     """Bytes of bodies under way."""
 
-    def __init__(self, most: int = MAX_TOTAL_BYTES) -> None:
-        self.most = most
+    def __init__(self, most: int | None = None) -> None:
+        self.most = MAX_TOTAL_BYTES if most is None else most
         self.taken = 0
 
     @contextmanager
@@ -116,7 +116,7 @@ class Otlp:
             if not decoded.rows and set(decoded.rejected) == {OF_ANOTHER}:
                 raise ForbiddenError("this token is good for the spans of its own attempt alone")
             rejected = decoded.rejected + refusals(await self._keep(decoded.rows))
-        self.ingest.counts["malformed"] += decoded.rejected.total()
+        self.ingest.count({"malformed": decoded.rejected.total()})
         return rejected.total(), "; ".join(f"{count} x {reason}" for reason, count in rejected.most_common(MAX_REASONS))
 
     async def aclose(self) -> None:
