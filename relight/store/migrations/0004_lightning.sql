@@ -192,13 +192,13 @@ declare
     item jsonb;
     given jsonb;
     r rollouts;
-    made jsonb;
-    answer jsonb := '[]';
+    made jsonb[];
+    answer jsonb[] := '{}';
 begin
     for item in select * from jsonb_array_elements(p_items) loop
-        made := '[]';
+        made := '{}';
         if item ->> 'key' is not null and not take_key_v1('enqueue', item ->> 'key') then
-            select coalesce(jsonb_agg(get_rollout_v1(id) order by n), '[]') into made
+            select coalesce(array_agg(get_rollout_v1(id) order by n), '{}') into made
             from idempotency_keys, unnest(ids) with ordinality as x(id, n)
             where scope = 'enqueue' and key = item ->> 'key';
         else
@@ -214,16 +214,16 @@ begin
                     insert into outbox (workflow_type, workflow_id, task_queue, input)
                     values (given ->> 'workflow_type', given ->> 'workflow_id', given ->> 'task_queue', given -> 'workflow');
                 end if;
-                made := made || rollout_json_v1(r);
+                made := array_append(made, rollout_json_v1(r));
             end loop;
             if item ->> 'key' is not null then
-                update idempotency_keys set ids = (select array_agg(m ->> 'rollout_id') from jsonb_array_elements(made) m)
+                update idempotency_keys set ids = (select array_agg(m ->> 'rollout_id') from unnest(made) m)
                 where scope = 'enqueue' and key = item ->> 'key';
             end if;
         end if;
-        answer := answer || jsonb_build_array(made);
+        answer := array_append(answer, to_jsonb(made));
     end loop;
-    return answer;
+    return to_jsonb(answer);
 end $$;
 
 -- The next attempt of a rollout whose row is locked. An older one that is still open loses its fence.
@@ -269,48 +269,48 @@ declare
     offered jsonb;
     r rollouts;
     a attempts;
-    claimed jsonb;
+    claimed jsonb[];
     number int;
     total int := 0;
     events jsonb := '[]';
-    answer jsonb := '[]';
+    answer jsonb[] := '{}';
 begin
     for item in select * from jsonb_array_elements(p_items) loop
-        claimed := '[]';
+        claimed := '{}';
         number := 0;
         if item ->> 'key' is not null and not take_key_v1('dequeue', item ->> 'key') then
-            claimed := attempts_json_v1('dequeue', item ->> 'key');
-        else
-            for r in
-                select * from rollouts
-                where queue_order is not null and (due_at is null or due_at <= clock_timestamp())
-                order by queue_order limit jsonb_array_length(item -> 'attempts') for no key update skip locked
-            loop
-                offered := item -> 'attempts' -> number;
-                a := begin_attempt_v1(r, offered ->> 'attempt_id', offered ->> 'token_hash', item ->> 'worker_id');
-                update rollouts set status = 'preparing', attempts = attempts + 1, due_at = null
-                where rollout_id = r.rollout_id returning * into r;
-                claimed := claimed || attempted_json_v1(r, a);
-                number := number + 1;
-            end loop;
-            if item ->> 'key' is not null and number = 0 then
-                delete from idempotency_keys where scope = 'dequeue' and key = item ->> 'key';
-            elsif item ->> 'key' is not null then
-                perform remember_v1('dequeue', item ->> 'key', claimed);
-            end if;
-            if item ->> 'worker_id' is not null then
-                events := events || case when number > 0 then worker_event_v1(a, true) else jsonb_build_object(
-                    'worker_id', item ->> 'worker_id', 'status', 'idle', 'dequeued', true) end;
-            end if;
+            answer := array_append(answer, attempts_json_v1('dequeue', item ->> 'key'));
+            continue;
+        end if;
+        for r in
+            select * from rollouts
+            where queue_order is not null and (due_at is null or due_at <= clock_timestamp())
+            order by queue_order limit jsonb_array_length(item -> 'attempts') for no key update skip locked
+        loop
+            offered := item -> 'attempts' -> number;
+            a := begin_attempt_v1(r, offered ->> 'attempt_id', offered ->> 'token_hash', item ->> 'worker_id');
+            update rollouts set status = 'preparing', attempts = attempts + 1, due_at = null
+            where rollout_id = r.rollout_id returning * into r;
+            claimed := array_append(claimed, attempted_json_v1(r, a));
+            number := number + 1;
+        end loop;
+        if item ->> 'key' is not null and number = 0 then
+            delete from idempotency_keys where scope = 'dequeue' and key = item ->> 'key';
+        elsif item ->> 'key' is not null then
+            perform remember_v1('dequeue', item ->> 'key', to_jsonb(claimed));
+        end if;
+        if item ->> 'worker_id' is not null then
+            events := events || case when number > 0 then worker_event_v1(a, true) else jsonb_build_object(
+                'worker_id', item ->> 'worker_id', 'status', 'idle', 'dequeued', true) end;
         end if;
         total := total + number;
-        answer := answer || jsonb_build_array(claimed);
+        answer := array_append(answer, to_jsonb(claimed));
     end loop;
     perform sync_workers_v1(events);
     if total = 0 then
         perform set_config('synchronous_commit', 'off', true);
     end if;
-    return answer;
+    return to_jsonb(answer);
 end $$;
 
 -- A rollout with attempt 1 at once; the same key again answers with the same one.
@@ -473,13 +473,19 @@ begin
 end $$;
 
 -- Change attempts, all or none.
-create function update_attempts_v1(p_items jsonb) returns jsonb language plpgsql as $$
+create function update_attempts_v1(p_items jsonb) returns jsonb language plpgsql
+set plan_cache_mode = force_generic_plan set enable_seqscan = off as $$
 declare
     item jsonb;
     a attempts;
     events jsonb := '[]';
     answer jsonb := '[]';
 begin
+    if jsonb_array_length(p_items) > 1 then  -- in one order, so that two groups never wait for each other
+        perform from rollouts
+        where rollout_id in (select i ->> 'rollout_id' from jsonb_array_elements(p_items) i)
+        order by rollout_id for no key update;
+    end if;
     for item in select * from jsonb_array_elements(p_items) loop
         a := update_attempt_v1(item);
         events := events || worker_event_v1(a);
