@@ -18,6 +18,7 @@ import orjson
 from relight.errors import RelightError
 from relight.llm_proxy.attempts import Attempts
 from relight.llm_proxy.calls import Calls
+from relight.llm_proxy.counting import count_tokens
 from relight.llm_proxy.dialects import Completions, Dialect
 from relight.llm_proxy.engines import Engines
 from relight.llm_proxy.exchange import Exchange, Left, Receive, Scope, Send
@@ -36,7 +37,13 @@ from relight.types.upstreams import Upstream
 log = logging.getLogger(__name__)
 
 DIALECTS = {f"v1/{dialect.name}": dialect for dialect in (Dialect, Completions, Responses, Messages)}
-ROUTES = (*(("POST", path) for path in DIALECTS), ("GET", "v1/models"), ("GET", "v1/models/{model}"), ("GET", "status"))
+COUNT = "v1/messages/count_tokens"
+ROUTES = (
+    *(("POST", path) for path in (*DIALECTS, COUNT)),
+    ("GET", "v1/models"),
+    ("GET", "v1/models/{model}"),
+    ("GET", "status"),
+)
 """All that needs an attempt's key, below `/rollout/{rollout}/attempt/{attempt}/`; `/healthz` alone needs none."""
 PATTERNS = [re.escape(path).replace(re.escape("{model}"), ".+") for _, path in ROUTES]
 PATH = re.compile(rf"/rollout/([^/]+)/attempt/([^/]+)/(?:v1/(?=v1/))?({'|'.join(PATTERNS)})")
@@ -77,11 +84,16 @@ class Gateway:
         if match is None:
             raise no_such_route(exchange.method, exchange.path)
         rollout_id, attempt_id, what = match.groups()
-        exchange.dialect = DIALECTS.get(what, Dialect)()
+        exchange.dialect = Messages() if what == COUNT else DIALECTS.get(what, Dialect)()
         _ = exchange.token  # before a body is read
         if what in DIALECTS and exchange.method == "POST":
             content = await exchange.read(self._limits.request_bytes)
             await self._watched(exchange, rollout_id, attempt_id, content)
+        elif what == COUNT and exchange.method == "POST":
+            content = await exchange.read(self._limits.request_bytes)
+            attempt = await self._attempts.find(rollout_id, attempt_id, exchange.token)
+            counted = await count_tokens(self._router, exchange.dialect, attempt.context, content)
+            await exchange.answer(orjson.dumps({"input_tokens": counted}))
         elif exchange.method == "GET" and what.startswith("v1/models"):
             await self._models(exchange, rollout_id, attempt_id, what.removeprefix("v1/models").lstrip("/"))
         elif exchange.method == "GET" and what == "status":

@@ -11,6 +11,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from time import monotonic
 
+import orjson
+
 from relight.errors import OverloadedError, StoreError
 from relight.http_client import Connection, HttpClient
 from relight.llm_proxy.refusal import PassedOn
@@ -45,6 +47,22 @@ class Engine(Target):
                 yield answer
         except (OSError, TimeoutError) as error:
             self.failed()
+            raise TargetAway(f"engine {self.name}: {type(error).__name__}: {error}") from error
+
+    async def count(self, content: bytes) -> int:
+        """How many tokens a prompt has.
+
+        Raises:
+            PassedOn: the request is refused as such.
+            TargetAway: anything else that is not an answer.
+        """
+        try:
+            async with self._client.request("POST", "/tokenize", content) as answer:
+                said = await answer.read()
+                if answer.status != 200:
+                    raise self._refused(answer.status, said)
+            return int(orjson.loads(said)["count"])
+        except (OSError, TimeoutError, ValueError, KeyError) as error:
             raise TargetAway(f"engine {self.name}: {type(error).__name__}: {error}") from error
 
     def _refused(self, status: int, content: bytes) -> Exception:

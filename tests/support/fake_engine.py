@@ -40,6 +40,8 @@ class FakeEngine:
         self.path = path
         self.url = f"unix:{path}"
         self.requests: list[dict[str, Any]] = []
+        self.counted: list[dict[str, Any]] = []
+        """Prompts whose tokens were counted."""
         self.aborted = asyncio.Event()
         self.arrived = asyncio.Event()
         self.script: list[Behaviour] = []
@@ -55,6 +57,7 @@ class FakeEngine:
         """Listen."""
         app = web.Application()
         app.router.add_post("/v1/{route:.*}", self._handle)
+        app.router.add_post("/tokenize", self._count)
         self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
         await self._runner.setup()
         self.path.unlink(missing_ok=True)
@@ -66,6 +69,10 @@ class FakeEngine:
             await self._runner.cleanup()
             self._runner = None
         self.path.unlink(missing_ok=True)
+
+    async def _count(self, request: web.Request) -> web.StreamResponse:
+        self.counted.append(await request.json())
+        return web.json_response({"count": len(PROMPT), "max_model_len": 256, "tokens": PROMPT})
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()

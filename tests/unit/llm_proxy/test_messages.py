@@ -196,3 +196,19 @@ async def test_a_wrong_key_is_refused_in_anthropics_shape(tmp_path: Path):
         with pytest.raises(anthropic.AuthenticationError, match="authentication_error"):
             await thief.messages.create(**ASK)
     assert not engine.requests
+
+
+async def test_a_prompts_tokens_are_counted_without_a_call(tmp_path: Path):
+    asked = {"model": "policy", "messages": ASK["messages"], "system": "Be brief.", "tools": [MUL]}
+    async with agent(tmp_path) as (messages, store, engine):
+        counted = await messages.count_tokens(**asked)
+        await engine.stop()
+        with pytest.raises(anthropic.APIStatusError, match="overloaded_error"):
+            await messages.count_tokens(**asked)
+        with pytest.raises(anthropic.NotFoundError, match="claude"):
+            await messages.count_tokens(model="claude", messages=ASK["messages"])
+    assert counted.input_tokens == len(PROMPT)
+    assert [message["role"] for message in engine.counted[0]["messages"]] == ["system", "user"]
+    assert engine.counted[0]["tools"][0]["function"]["name"] == "mul"
+    assert not engine.requests
+    assert not store.failures

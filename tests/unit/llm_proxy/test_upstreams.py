@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -292,3 +293,12 @@ async def test_a_name_that_nobody_can_look_up_now_waits_for_the_store(tmp_path: 
         call.cancel()
         code, _ = await client.call(model="reference")
     assert code == 404
+
+
+def test_the_files_that_the_page_shows_are_valid(tmp_path: Path):
+    page = (Path(__file__).parents[3] / "docs" / "gateway.md").read_text()
+    (shown,) = re.findall(r"^```json\n(.*?)^```", page, flags=re.MULTILINE | re.DOTALL)
+    file = json.loads(shown)
+    assert [upstream.name for upstream in parse_run_file(file).upstreams] == ["openai", "local"]
+    (tmp_path / "upstreams.json").write_text(json.dumps(file["upstreams"]))
+    assert len(load_upstreams(tmp_path / "upstreams.json")) == 2
