@@ -1,16 +1,16 @@
 -- Spans from anybody. The rules are functions, in the migrations.
 
 -- name: ingest_spans
--- Each column is one text; $1 stands between its values, and a control character for null.
+-- Each column is one text; $1 stands between its values, and a control character for null. A single value may be empty.
 select verdicts, sequences
 from ingest_spans_v1(
-    string_to_array($2, $1),
-    string_to_array($3, $1),
-    string_to_array($4, $1),
+    coalesce(nullif(string_to_array($2, $1), '{}'), '{""}'),
+    coalesce(nullif(string_to_array($3, $1), '{}'), '{""}'),
+    coalesce(nullif(string_to_array($4, $1), '{}'), '{""}'),
     string_to_array($5, $1)::bigint[],
-    string_to_array($6, $1),
-    string_to_array($7, $1, E'\x1e'),
-    string_to_array($8, $1),
+    coalesce(nullif(string_to_array($6, $1), '{}'), '{""}'),
+    coalesce(nullif(string_to_array($7, $1, E'\x1e'), '{}'), '{""}'),
+    coalesce(nullif(string_to_array($8, $1), '{}'), '{""}'),
     string_to_array($9, $1),
     string_to_array($10, $1),
     string_to_array($11, $1, E'\x1e'),

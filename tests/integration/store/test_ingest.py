@@ -64,6 +64,18 @@ async def test_a_span_comes_back_as_it_was_given(database: Database, ingest: Spa
     assert await stored(database) == [given]
 
 
+async def test_names_and_ids_may_be_empty_or_hold_control_characters(database: Database, ingest: SpanIngest) -> None:
+    alone = span("alone", 1, name="", parent_id="", trace_id="")
+    assert await ingest.add([alone]) == [alone]
+    others = [
+        span("b\x1f", 2, name="left\x1fright\x1e"),
+        span("c", 3, name="\x1f", parent_id=None),
+        span("", 4, name=""),
+    ]
+    assert await ingest.add(others) == others
+    assert await stored(database) == [alone, *others]
+
+
 async def test_large_values_are_stored_once_and_come_back_whole(database: Database, ingest: SpanIngest) -> None:
     long = "again and again " * 500
     spans = [
