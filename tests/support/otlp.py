@@ -70,6 +70,15 @@ def make_request(
     )
 
 
+def raw_field(number: int, data: bytes) -> bytes:
+    """A field as it is on the wire: for messages that protobuf itself would not write."""
+    size, found = len(data), bytearray([number << 3 | 2])
+    while size > 127:
+        found.append(size & 127 | 128)
+        size >>= 7
+    return bytes([*found, size]) + data
+
+
 class OtlpClient:
     """Posts to `/v1/traces`."""
 

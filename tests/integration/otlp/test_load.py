@@ -20,7 +20,7 @@ from relight.store_api import otlp
 from relight.store_api.otlp import MAX_BYTES, MAX_JSON_BYTES, inflate
 from relight.store_api.otlp_spans import MAX_SPANS, decode_protobuf
 from relight.store_api.otlp_wire import TooLargeError
-from tests.support.otlp import JSON, PROTOBUF, OtlpClient, make_request, make_span
+from tests.support.otlp import JSON, PROTOBUF, OtlpClient, make_request, make_span, raw_field
 from tests.support.seeds import seed_attempt, seed_rollout
 from tests.support.store_service import TOKEN, store_service
 
@@ -105,23 +105,15 @@ async def test_bodies_beyond_their_limits_are_refused(client: OtlpClient) -> Non
 @pytest.mark.parametrize("fill", [b"\x12\x00", b"\x18\x00", b"\x0a\x00"])
 async def test_a_request_of_millions_of_tiny_parts_is_refused_in_a_moment(client: OtlpClient, fill: bytes) -> None:
     inner = fill * 2**22  # 8 MiB: empty spans, numbers nobody knows, empty scopes
-    scope = b"\x12" + _length(inner) + inner
+    body = raw_field(1, raw_field(2, inner))
     tracemalloc.start()
     try:
         async with asyncio.timeout(20):
-            response, _ = await client.post(b"\x0a" + _length(scope) + scope)
+            response, _ = await client.post(body)
         assert response.status == 413
         assert tracemalloc.get_traced_memory()[1] < 3 * MAX_BYTES
     finally:
         tracemalloc.stop()
-
-
-def _length(data: bytes) -> bytes:
-    size, found = len(data), bytearray()
-    while size > 127:
-        found.append(size & 127 | 128)
-        size >>= 7
-    return bytes([*found, size])
 
 
 async def test_more_spans_than_a_request_may_have_are_refused(client: OtlpClient) -> None:
