@@ -5,11 +5,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from importlib.util import find_spec
 from typing import Any
 
 from relight.store.database import Database
 from relight.store.lightning import LightningStore
+from relight.store.lightning_client import LightningStoreClient
+from relight.store.lightning_memory import InMemoryLightningStore
+from relight.store.lightning_postgres import PostgresLightningStore
+from relight.store.postgres import PostgresStore
+from relight.store.sweeper import sweep
 from relight.types.resources import NamedResources, PromptTemplate
 from relight.types.rollout import Attempt, AttemptedRollout, Rollout, RolloutConfig
 from relight.types.store import Span
@@ -17,12 +21,7 @@ from tests.support.postgres import fresh_database_url
 from tests.support.seeds import RUN, seed_rollout, seed_run
 from tests.support.store_service import TOKEN, store_service
 
-MODULES = {
-    "memory": "relight.store.lightning_memory",
-    "postgres": "relight.store.lightning_postgres",
-    "http": "relight.store.lightning_client",
-}
-KINDS = [kind for kind, module in MODULES.items() if find_spec(module)]
+KINDS = ("memory", "postgres", "http")
 
 
 class LightningKit(ABC):
@@ -47,8 +46,6 @@ class MemoryLightningKit(LightningKit):
     """The twin."""
 
     def __init__(self) -> None:
-        from relight.store.lightning_memory import InMemoryLightningStore
-
         self.memory = InMemoryLightningStore()
         self.store = self.memory
 
@@ -72,8 +69,6 @@ class PostgresLightningKit(LightningKit):
         self.url = url
 
     async def sweep(self) -> None:
-        from relight.store.sweeper import sweep
-
         await sweep(self.database)
 
     @asynccontextmanager
@@ -102,8 +97,6 @@ class HttpLightningKit(PostgresLightningKit):
 
     @asynccontextmanager
     async def elsewhere(self) -> AsyncGenerator[LightningStore]:
-        from relight.store.lightning_client import LightningStoreClient
-
         async with LightningStoreClient(self.service_url, self.token) as client:
             yield client
 
@@ -111,8 +104,6 @@ class HttpLightningKit(PostgresLightningKit):
 @asynccontextmanager
 async def postgres_lightning(database: Database) -> AsyncGenerator[LightningStore]:
     """The store over Postgres."""
-    from relight.store.lightning_postgres import PostgresLightningStore
-
     store = await PostgresLightningStore.create(database)
     try:
         yield store
@@ -146,9 +137,6 @@ async def postgres_kit(database: Database, url: str) -> AsyncGenerator[PostgresL
 @asynccontextmanager
 async def http_kit(database: Database, url: str) -> AsyncGenerator[HttpLightningKit]:
     """The real service on a free port, and our client."""
-    from relight.store.lightning_client import LightningStoreClient
-    from relight.store.postgres import PostgresStore
-
     store = await PostgresStore.create(database, "http://gateway")
     async with store_service(store, database) as service_url, LightningStoreClient(service_url, TOKEN) as client:
         yield HttpLightningKit(database, client, url, service_url)

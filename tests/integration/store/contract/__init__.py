@@ -25,6 +25,7 @@ holds Relight's rule. These are:
 - 46, 47: there is no scan in front of calls and so no debounce; a sweeper finds what is overdue, without any traffic,
   and however many services run one, a transition is made once. Cancelling is real: the open attempt ends with it.
 - 48: unknown ids in a wait are ignored, also where the wait has no timeout: they hold up nobody.
+- 54: no other origin is let in; there is nothing to set. The dashboard comes from the service itself.
 - 55, 56: nothing is evicted when memory is short. Spans lie in Postgres, and go by age and size (retention), never
   by memory pressure; so there are no thresholds and no read that raises.
 - 59: every call of our client may be repeated by it, as it carries a key: a lost answer makes neither a second
