@@ -100,12 +100,12 @@ class TrainingWorkflow(CommandHandlers):
         return self.progress()
 
     async def _trained(self) -> bool:
-        """Train to the end. False where the run had ended and a reset brought this execution back: begin anew."""
+        """Train to the end. False where the run had ended before, and a reset brought this execution back: go on."""
         try:
             await self._train()
         except ActivityError as error:
-            info = workflow.info()
-            if cause_of(error)[0] != "SupersededError" or info.run_id == info.original_execution_run_id:
+            # Whether this is a reset is for the store to say: a replay of a history knows no run id but the first.
+            if cause_of(error)[0] != "SupersededError" or not workflow.patched("drive-after-reset"):
                 raise
             await self._begin(again=self.cursor.epoch)
             return False

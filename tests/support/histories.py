@@ -1,7 +1,8 @@
 """Saves the histories that replay tests read: `python -m tests.support.histories`.
 
 A scripted run with a continue-as-new, a retry, a command, a filled-up group and both evaluations, on real servers.
-Histories of released workflows stay; save new ones beside them when a workflow gets new commands.
+Histories of released workflows stay: what is there already is not written again, so that today's code goes on being
+tested against yesterday's. Save new ones under new names when a workflow gets new commands.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from relight.runner.calls import AgentCall, AgentOutcome
 from relight.store.database import Database
 from relight.types import names
 from relight.types.wire import FinishRequest, OpenedAttempt
+from tests.support import operator_histories
 from tests.support.orchestration import always_right, cluster, run_file, served_grader, write_tasks
 from tests.support.postgres import create_database, postgres_server
 from tests.support.temporal import temporal_dev_server
@@ -55,9 +57,20 @@ async def save(address: str, postgres_url: str, folder: Path) -> list[str]:
         await asyncio.sleep(1)
         await handle.signal("resume", {})
         await handle.result()
-        saved = [*await _write(client), await _write_graded(client, database)]
+        saved = [*await _write(client), *await _write_graded(client, database)]
+    for name, (workflow_id, run_id) in (await operator_histories.play(client, database, folder)).items():
+        saved += await _keep(client, name, workflow_id, run_id)
     await database.close()
     return saved
+
+
+async def _keep(client: Client, name: str, workflow_id: str, run_id: str | None = None) -> list[str]:
+    """Write a history that is not there yet; the names of what was written."""
+    path = FOLDER / f"0.1-{name}.json"
+    if path.exists():
+        return []
+    path.write_text((await client.get_workflow_handle(workflow_id, run_id=run_id).fetch_history()).to_json())
+    return [path.name]
 
 
 async def _write(client: Client) -> list[str]:
@@ -74,13 +87,11 @@ async def _write(client: Client) -> list[str]:
         if kind != "training":
             chosen.setdefault(f"{kind}-filled" if execution.id.endswith("step-2/batch-0") else kind, execution)
     for name, execution in chosen.items():
-        handle = client.get_workflow_handle(execution.id, run_id=execution.run_id)
-        (FOLDER / f"0.1-{name}.json").write_text((await handle.fetch_history()).to_json())
-        saved.append(f"0.1-{name}.json")
+        saved += await _keep(client, name, execution.id, execution.run_id)
     return saved
 
 
-async def _write_graded(client: Client, database: Database) -> str:
+async def _write_graded(client: Client, database: Database) -> list[str]:
     """A rollout whose reward a grader gives."""
     file = run_file(steps=1, grader="judge", data={"train": "train.jsonl"})
     async with served_grader(client, database, grader):
@@ -88,9 +99,7 @@ async def _write_graded(client: Client, database: Database) -> str:
             names.TRAINING_WORKFLOW, file, id=names.train_id("graded"), task_queue=names.ORCHESTRATOR_QUEUE
         )
         await graded.result()
-    rollout = client.get_workflow_handle(names.rollout_workflow_id("graded-s0001-g00-i0"))
-    (FOLDER / "0.1-rollout-graded.json").write_text((await rollout.fetch_history()).to_json())
-    return "0.1-rollout-graded.json"
+    return await _keep(client, "rollout-graded", names.rollout_workflow_id("graded-s0001-g00-i0"))
 
 
 def main() -> None:

@@ -40,7 +40,13 @@ def test_every_workflow_has_a_saved_history() -> None:
         for path in HISTORIES
         for event in history(path).events[:1]
     }
-    assert kinds == {"TrainingWorkflow", "RolloutBatchWorkflow", "RolloutWorkflow", "EvaluationWorkflow"}
+    assert kinds == {
+        "TrainingWorkflow",
+        "RolloutBatchWorkflow",
+        "RolloutWorkflow",
+        "EvaluationWorkflow",
+        "RegradeWorkflow",
+    }
 
 
 @pytest.mark.parametrize("path", HISTORIES, ids=lambda path: path.stem)
