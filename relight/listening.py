@@ -41,7 +41,8 @@ def listen(host: str, port: int, what: str, setting: str, error_type: type[Relig
         error_type: the address can't be had; the message names the setting that gives another.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # The protocol is named because asyncio sends small answers at once only on sockets that name it.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
