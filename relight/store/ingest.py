@@ -74,8 +74,10 @@ class SpanIngest:
             SPANS.labels(state).inc(number)
 
     async def add(self, spans: Sequence[Span]) -> list[Span]:
-        """Keep spans; those that were new, with their sequence ids. One that Postgres won't have, or of nobody, fails the
-        call, whose others are kept; one that can't be written as JSON fails it before anything is kept.
+        """Keep spans; those that were new, with their sequence ids.
+
+        One that Postgres won't have, or of nobody, fails the call, whose others are kept; one that can't be written as
+        JSON fails it before anything is kept.
 
         Raises:
             NotFoundError: a rollout or an attempt is unknown.
