@@ -129,7 +129,10 @@ class Operator:
         )
 
     async def _must_be_the_same(self, name: str, parent: str, first: int) -> None:
-        known = await self.reader.run(name)
+        try:
+            known = await self.reader.run(name)
+        except NotFoundError:
+            return  # started a moment ago: its row is still to come
         if (known.parent_run, known.parent_step) != (parent, first):
             raise ConfigError(f"run {name} exists already; choose another name with --name")
 

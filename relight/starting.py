@@ -27,13 +27,13 @@ async def start_run(
 
     Args:
         extra: keys of the input beside the run file's own.
-        new: no workflow of this id may have been there before.
+        new: no workflow of this id may have ended well before.
 
     Raises:
         WorkflowAlreadyStartedError: it is under way, or was there before.
         TemporalError: the server refused.
     """
-    reuse = WorkflowIDReusePolicy.REJECT_DUPLICATE if new else WorkflowIDReusePolicy.ALLOW_DUPLICATE
+    reuse = WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY if new else WorkflowIDReusePolicy.ALLOW_DUPLICATE
     try:
         await client.start_workflow(
             TRAINING_WORKFLOW,

@@ -123,20 +123,20 @@ async def test_a_replay_trains_on_its_parents_rollouts_and_samples_nothing(
         ran = dict(stack.runner.ran)
         before = await database.pool.fetch("select * from step_rollouts where run = 'played' order by rollout_id")
         changes = {"algorithm.loss_mode": "gspo", "algorithm.learning_rate": 0.25}
-        await operator(temporal, database).descend("played", Replay(set=changes, name="again", actor="ada"))
+        await operator(temporal, database).descend("played", Replay(set=changes, name="re-played", actor="ada"))
     async with cluster(temporal, database, tmp_path, prefix="nobody-here"):  # no runner serves the agent
-        await finished(temporal, "again")
+        await finished(temporal, "re-played")
     assert dict(stack.runner.ran) == ran
-    assert await database.pool.fetchval("select count(*) from rollouts where run = 'again'") == 0
-    used = await database.pool.fetch("select * from step_rollouts where run = 'again' order by rollout_id")
+    assert await database.pool.fetchval("select count(*) from rollouts where run = 're-played'") == 0
+    used = await database.pool.fetch("select * from step_rollouts where run = 're-played' order by rollout_id")
     columns = ("step", "rollout_id", "attempt_id", "reward", "grader")
     assert [[row[name] for name in columns] for row in used] == [[row[name] for name in columns] for row in before]
-    steps = await database.pool.fetch("select status, plan from steps where run = 'again' and step > 0")
+    steps = await database.pool.fetch("select status, plan from steps where run = 're-played' and step > 0")
     assert {(row["status"], row["plan"]["algorithm"]["loss_mode"]) for row in steps} == {("recorded", "gspo")}
     assert len(steps) == 4
-    run = await database.pool.fetchrow("select status, parent_run, replays from runs where run = 'again'")
+    run = await database.pool.fetchrow("select status, parent_run, replays from runs where run = 're-played'")
     assert tuple(run) == ("finished", "played", True)
-    assert await positions(database, "again") == await positions(database, "played")
+    assert await positions(database, "re-played") == await positions(database, "played")
     assert await check_store(database) == []
 
 
