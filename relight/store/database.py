@@ -94,7 +94,8 @@ async def translated() -> AsyncGenerator[None]:
         if ours is None:
             raise
         raise ours from error
-    except (TimeoutError, OSError, asyncpg.InterfaceError, ssl.SSLError) as error:
+    # An InternalClientError is what asyncpg makes of a connection that was cut while a call on it was given up.
+    except (TimeoutError, OSError, asyncpg.InterfaceError, asyncpg.InternalClientError, ssl.SSLError) as error:
         if isinstance(error, ValueError):  # asyncpg's own, before anything is sent
             raise InvalidRequestError(f"a value can't be stored: {error}") from error
         raise PostgresError(f"Postgres is out of reach: {error or type(error).__name__}") from error

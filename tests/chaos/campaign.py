@@ -21,6 +21,7 @@ from relight.store.check import check_store
 from tests.chaos.faults import Fault, inflict, seeded
 from tests.chaos.stack import ChaosStack, Outcome
 
+AWAY = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
 RUN_SECONDS = 600
 """How long a run may take after the last fault."""
 PROGRESS = """
@@ -153,9 +154,18 @@ async def _watch(chaos: ChaosStack, report: Report, fault: Fault, before: int | 
 
 
 async def _progress(chaos: ChaosStack) -> int | None:
+    return await _ask(chaos, PROGRESS)
+
+
+async def _ask(chaos: ChaosStack, query: str, *values: object) -> Any:
+    """One value, on a connection of its own; None while Postgres is away."""
     try:
-        return int(await asyncio.wait_for(chaos.database.pool.fetchval(PROGRESS), 5))
-    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):
+        connection = await asyncpg.connect(chaos.stack.settings.postgres_url, timeout=5, command_timeout=5)
+        try:
+            return await connection.fetchval(query, *values)
+        finally:
+            connection.terminate()
+    except AWAY:
         return None
 
 
@@ -163,10 +173,8 @@ async def _ended(chaos: ChaosStack, run: str) -> None:
     """Wait for a run through outages of those that would tell."""
     async with asyncio.timeout(RUN_SECONDS):
         while True:
-            with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):
-                query = "select status from runs where run = $1"
-                if await asyncio.wait_for(chaos.database.pool.fetchval(query, run), 5) not in (None, "running"):
-                    return
+            if await _ask(chaos, "select status from runs where run = $1", run) not in (None, "running"):
+                return
             await asyncio.sleep(0.3)
 
 
@@ -176,7 +184,7 @@ async def _insist(call: Callable[[], Any]) -> Any:
         while True:
             try:
                 return await asyncio.wait_for(call(), 15)
-            except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, RPCError, RelightError, TimeoutError):
+            except (*AWAY, RPCError, RelightError):
                 await asyncio.sleep(0.5)
             except WorkflowFailureError as error:
                 raise AssertionError(f"a run failed: {error.cause}") from error
