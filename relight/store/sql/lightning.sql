@@ -46,12 +46,12 @@ select delete_rollout_v1($1)
 
 -- name: add_lightning_resources
 insert into resources (resources_id, resources, create_time, update_time)
-values ($1, $2, clock_timestamp(), clock_timestamp())
+values ($1, $2, statement_timestamp(), statement_timestamp())
 returning *
 
 -- name: update_lightning_resources
 insert into resources (resources_id, resources, create_time, update_time)
-values ($1, $2, clock_timestamp(), clock_timestamp())
+values ($1, $2, statement_timestamp(), statement_timestamp())
 on conflict (resources_id) do update
 set resources = excluded.resources, version = resources.version + 1, update_time = clock_timestamp()
 returning *
