@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import socket
+import tempfile
 from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +15,8 @@ from urllib.parse import urlsplit
 from relight.errors import StackError
 
 LOOPBACK = "127.0.0.1"
+_claims: dict[int, int] = {}
+"""Descriptors of the locks on the ports that this process chose."""
 
 
 def is_free(port: int, host: str = LOOPBACK) -> bool:
@@ -39,13 +43,37 @@ def any_free(host: str = LOOPBACK) -> int:
 
 
 def choose(wanted: Collection[int], taken: Collection[int] = ()) -> int:
-    """The first of the wanted ports that is free, or any other free one; never one that is in `taken`."""
+    """The first of the wanted ports that is free, or any other free one; never one that is in `taken`.
+
+    It is ours until this process ends, so that two stacks that boot at the same moment don't choose the same one,
+    nor does a second one take the port of a server that is just being started again.
+    """
     for port in wanted:
-        if port not in taken and is_free(port):
+        if port not in taken and is_free(port) and claim(port):
             return port
-    while (port := any_free()) in taken:
+    while (port := any_free()) in taken or not claim(port):
         pass
     return port
+
+
+def claim(port: int) -> bool:
+    """Whether no other stack of this user has chosen the port; from now on none will."""
+    if port in _claims:
+        return True
+    descriptor = os.open(_claims_folder() / str(port), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return False
+    _claims[port] = descriptor
+    return True
+
+
+def _claims_folder() -> Path:
+    folder = Path(tempfile.gettempdir()) / f"relight-ports-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
 
 
 def address(url: str) -> tuple[str, int]:

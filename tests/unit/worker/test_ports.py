@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
+from subprocess import PIPE
 
 import pytest
 
@@ -34,6 +37,17 @@ def test_the_first_wanted_port_that_is_free_is_chosen(taken: int) -> None:
 def test_a_port_that_was_given_to_another_part_is_not_chosen_again() -> None:
     free = ports.any_free()
     assert ports.choose([free], taken=[free]) != free
+
+
+def test_a_port_that_another_stack_chose_is_not_chosen_even_while_nothing_listens_on_it() -> None:
+    free = ports.any_free()
+    program = f"from relight.worker import ports; print(ports.choose([{free}]), flush=True); input()"
+    with subprocess.Popen([sys.executable, "-c", program], stdin=PIPE, stdout=PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert int(other.stdout.readline()) == free
+        assert ports.choose([free]) != free
+        other.communicate("\n")
+    assert ports.choose([free]) == free
 
 
 def test_the_holder_of_a_port_is_found(taken: int) -> None:
