@@ -43,6 +43,8 @@ STOPS: Mapping[str, tuple[int, float]] = {
 WAIT_SECONDS = 300
 """How long a service waits for what it needs before it ends and is started again."""
 Ready = Callable[[int], Awaitable[bool]]
+Roads = Callable[[str, Settings], Mapping[str, str]]
+"""Variables for one process of the stack, by its name: how it reaches the others where that is not the straight way."""
 GPU_MODULES = ("vllm", "verl", "torch")
 
 
@@ -54,6 +56,7 @@ class Request:
     only: frozenset[str] | None = None
     runners: int = 1
     runner_flags: Sequence[str] = ()
+    roads: Roads | None = None
 
 
 def wanted(request: Request, addresses: Addresses) -> list[str]:
@@ -155,19 +158,19 @@ class PartFactory:
             command=command,
             log=self._log(title),
             ready=ready,
-            environment=self._environment(name),
+            environment=self._environment(title, name),
             folder=Path.cwd(),
             stop_stage=STOPS[name][0],
             stop_seconds=STOPS[name][1],
             ask_seconds=ask_seconds,
         )
 
-    def _environment(self, name: str) -> Mapping[str, str]:
+    def _environment(self, title: str, name: str) -> Mapping[str, str]:
         """Runner and gateway live on HTTP alone; the others get Postgres' address."""
         own = {key: value for key, value in self.environment.items() if key != "RELIGHT_POSTGRES_URL"}
         if name not in (RUNNER, GATEWAY) and self.settings.postgres_url:
             own["RELIGHT_POSTGRES_URL"] = self.settings.postgres_url
-        return own
+        return own | dict(self.request.roads(title, self.settings)) if self.request.roads else own
 
     async def _postgres_answers(self, pid: int) -> bool:
         return await self._ask_postgres("select 1") == 1

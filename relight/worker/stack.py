@@ -32,6 +32,7 @@ from relight.worker.parts import (
     TEMPORAL,
     PartFactory,
     Request,
+    Roads,
     missing_gpu_modules,
     wanted,
 )
@@ -55,9 +56,10 @@ class EmbeddedStack:
         runner_flags: Sequence[str] = (),
         flags: Mapping[str, Any] | None = None,
         on_event: Callable[[Event], None] | None = None,
+        roads: Roads | None = None,
     ) -> None:
         self.home = home.absolute()
-        self.request = Request(agents, frozenset(only) if only is not None else None, runners, runner_flags)
+        self.request = Request(agents, frozenset(only) if only is not None else None, runners, runner_flags, roads)
         self.keepers: dict[str, Keeper] = {}
         self._flags = {**(flags or {}), "home": self.home}
         self._on_event = on_event or _unheard

@@ -19,6 +19,7 @@ from relight.connections import connect_database, connect_temporal
 from relight.store.database import Database
 from relight.types import names
 from relight.worker.stack import EmbeddedStack
+from tests.chaos.network import Network
 from tests.chaos.parts import weights
 
 AGENTS = Path(__file__).parent / "parts" / "agents.py"
@@ -56,6 +57,8 @@ class ChaosStack:
     database: Database
     client: Client
     faults: Path
+    network: Network | None = None
+    """The proxies between its processes, where there are any."""
 
     async def start(self, run: str, steps: int, **changes: Any) -> WorkflowHandle[Any, Any]:
         """Start a run. Runs of the same number of steps are the same run under other names."""
@@ -103,8 +106,8 @@ def open_folder() -> Generator[Path]:
 
 
 @asynccontextmanager
-async def chaos_stack(folder: Path) -> AsyncGenerator[ChaosStack]:
-    """Boot it."""
+async def chaos_stack(folder: Path, network: Network | None = None, **options: Any) -> AsyncGenerator[ChaosStack]:
+    """Boot it; its processes reach each other through `network`, where one is given."""
     armed = folder / "faults"
     armed.mkdir()
     weights.make_model(folder / "policy")
@@ -116,10 +119,14 @@ async def chaos_stack(folder: Path) -> AsyncGenerator[ChaosStack]:
         "RELIGHT_TRAINER_MODULE": "tests.chaos.parts.trainer",
     }
     with mock.patch.dict(os.environ, told):
-        async with EmbeddedStack(folder / "home", agents=[f"{AGENTS}:two_turns"], flags={"data_root": folder}) as stack:
+        if network is not None:
+            options["roads"] = network.roads
+        async with EmbeddedStack(
+            folder / "home", agents=[f"{AGENTS}:two_turns"], flags={"data_root": folder}, **options
+        ) as stack:
             await stack.wait_ready()
             database = await connect_database(stack.settings)
             try:
-                yield ChaosStack(stack, database, await connect_temporal(stack.settings), armed)
+                yield ChaosStack(stack, database, await connect_temporal(stack.settings), armed, network)
             finally:
                 await database.close()
