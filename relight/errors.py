@@ -15,6 +15,7 @@ A failed rollout is data (an attempt with a failure class), not one of these.
     ├── NotFoundError          404
     ├── ConflictError          409: a fence, an epoch or a transition says no
     ├── SupersededError        409: somebody else drives this run now
+    ├── PausedError            409: the run is paused, so nothing begins
     ├── LeaseLostError         another process does this work now
     ├── InvalidRequestError    422
     ├── UnauthorizedError      401
@@ -99,6 +100,12 @@ class ConflictError(RelightError):
 
 class SupersededError(RelightError):
     """Somebody else drives this run now."""
+
+    http_status = 409
+
+
+class PausedError(RelightError):
+    """The run is paused."""
 
     http_status = 409
 

@@ -11,7 +11,7 @@ from temporalio.client import Client
 from relight.activities.effects import carry_out
 from relight.activities.pollers import why_waiting
 from relight.datasets import Tasks, load_tasks, stored_id
-from relight.errors import ConfigError, DatasetError
+from relight.errors import ConfigError, DatasetError, PausedError
 from relight.faults import Place, reach
 from relight.models import check_model
 from relight.store import plans, regrades, runs
@@ -40,6 +40,7 @@ from relight.types.payloads import (
     StepInput,
     StepPlan,
 )
+from relight.waiting import come_again
 
 
 class OrchestratorActivities:
@@ -92,7 +93,10 @@ class OrchestratorActivities:
     @activity.defn(name=names.PLAN_EVALUATION)
     async def plan_evaluation(self, place: StepInput) -> StepPlan:
         """Plan an evaluation, or return its plan."""
-        return await plans.plan_evaluation(self.database, place)
+        try:
+            return await plans.plan_evaluation(self.database, place)
+        except PausedError as error:
+            raise come_again(error.message) from error
 
     @activity.defn(name=names.RECORD_EVALUATION)
     async def record_evaluation(self, place: StepInput) -> EvaluationResult:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from temporalio import activity
 
+from relight.errors import PausedError
 from relight.gpu_worker.host import GpuHost
 from relight.heartbeats import heartbeating
 from relight.types import names
@@ -15,6 +16,7 @@ from relight.types.payloads import (
     StepInput,
     UpdateResult,
 )
+from relight.waiting import come_again
 
 HEARTBEAT_SECONDS = 5.0
 
@@ -47,7 +49,10 @@ class HostActivities:
     async def update_policy(self, place: StepInput) -> UpdateResult:
         """Make a policy version."""
         async with heartbeating(HEARTBEAT_SECONDS):
-            return await self.host.update(place)
+            try:
+                return await self.host.update(place)
+            except PausedError as error:
+                raise come_again(error.message) from error
 
     @activity.defn(name=names.RELEASE_GPU)
     async def release_gpu(self, request: RunRequest) -> RunRequest:

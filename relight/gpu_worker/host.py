@@ -23,6 +23,7 @@ from relight.models import check_model
 from relight.settings import Settings
 from relight.store import ledger
 from relight.store.database import Database
+from relight.store.plans import begin_update
 from relight.store.runs import lock_epoch
 from relight.types.payloads import EngineState, GpuClaim, RunRequest, StepInput, UpdateResult
 from relight.types.run_file import RunFile
@@ -117,9 +118,7 @@ class GpuHost:
 
     async def update(self, place: StepInput) -> UpdateResult:
         """Make a policy version (`update.py` has the order)."""
-        async with self.db.transaction() as connection:
-            await lock_epoch(self.db, connection, place.run, place.epoch)
-            await self.db.execute("set_phase", place.run, "updating", connection=connection)
+        await begin_update(self.db, place)
         service = await self._serve(place.run)
         async with service.training:
             trainer = await self._trainer(service)

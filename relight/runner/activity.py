@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
 
 from temporalio import activity
-from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
+from temporalio.exceptions import ApplicationError
 
 from relight.faults import Place, reach
 from relight.heartbeats import heartbeating
@@ -19,6 +18,7 @@ from relight.types import names
 from relight.types.payloads import AttemptInput, RolloutResult
 from relight.types.rollout import FailureClass
 from relight.types.wire import AttemptOutcome, OpenAnswer, OpenedAttempt, OpenRequest
+from relight.waiting import come_again
 
 HEARTBEAT_SECONDS = 2.0
 """Well under the workflow's heartbeat timeout of 10 s."""
@@ -64,12 +64,7 @@ class RunnerActivities:
 
     async def _act_on(self, attempt: AttemptInput, answer: OpenAnswer) -> RolloutResult:
         if answer.state == "wait":
-            raise ApplicationError(
-                answer.reason,
-                type="Waiting",
-                next_retry_delay=timedelta(seconds=answer.retry_after_seconds),
-                category=ApplicationErrorCategory.BENIGN,
-            )
+            raise come_again(answer.reason, answer.retry_after_seconds)
         if answer.state == "gone":
             return RolloutResult(rollout_id=attempt.rollout_id, gone=True, message=answer.reason)
         if answer.outcome is not None:

@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
-from relight.errors import NotFoundError
+from relight.errors import NotFoundError, PausedError
 from relight.store.database import Connection, Database
 from relight.store.runs import lock_epoch, lock_running
+from relight.store.storable import storable_text
 from relight.types import names
 from relight.types.payloads import (
     Advance,
@@ -238,13 +239,34 @@ async def _row_count(db: Database, connection: Connection, dataset_id: str) -> i
     return int(row["row_count"])
 
 
+async def begin_update(db: Database, place: StepInput) -> None:
+    """Say that a step's update begins, or goes on.
+
+    Raises:
+        PausedError: it has not begun yet, and the run is paused.
+        SupersededError: an older epoch asks.
+    """
+    async with db.transaction() as connection:
+        run = await lock_epoch(db, connection, place.run, place.epoch)
+        step = await db.row("lock_step", place.run, place.step, connection=connection)
+        if run["paused"] and step is not None and step["status"] in ("planned", "sampled"):
+            raise PausedError
+        await db.execute("set_phase", place.run, "updating", connection=connection)
+
+
 async def plan_evaluation(db: Database, place: StepInput) -> StepPlan:
-    """Plan the evaluation of policy version `place.step`, or return its plan."""
+    """Plan the evaluation of policy version `place.step`, or return its plan.
+
+    Raises:
+        PausedError: it is not planned yet, and the run is paused.
+    """
     version = place.step
     async with db.transaction() as connection:
         run = await lock_running(db, connection, place.run, place.epoch)
         planned = await db.value("count_rollouts", place.run, "eval", version, connection=connection)
         if not planned:
+            if run["paused"]:
+                raise PausedError
             await _write_evaluation(db, connection, run, version)
             planned = await db.value("count_rollouts", place.run, "eval", version, connection=connection)
         batches = await db.value("count_batches", place.run, "eval", version, connection=connection)
@@ -381,6 +403,8 @@ async def cancel_rollout(db: Database, close: CloseRolloutInput) -> RolloutResul
     Raises:
         SupersededError: somebody else drives its run now, and decides about it.
     """
+    # A signal of `temporal workflow signal` may hold any text.
+    close = close.model_copy(update={"message": storable_text(close.message), "actor": storable_text(close.actor)})
     async with db.transaction() as connection:
         if close.run:
             await lock_epoch(db, connection, close.run, close.epoch)

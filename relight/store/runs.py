@@ -9,10 +9,11 @@ from typing import Any
 import orjson
 
 from relight.datasets import Tasks
-from relight.errors import ConfigError, NotFoundError, SupersededError
-from relight.store.changes import apply_change
+from relight.errors import ConfigError, InvalidRequestError, NotFoundError, SupersededError
+from relight.store.changes import apply_change, refused
 from relight.store.database import Connection, Database
 from relight.store.descent import descend, total_steps
+from relight.store.storable import storable_text
 from relight.types import names
 from relight.types.payloads import BeginInput, ChangeInput, ChangeResult, FinishInput, RunState
 from relight.types.run_file import RunFile
@@ -178,6 +179,13 @@ async def finish_run(db: Database, finish: FinishInput) -> None:
 
 async def change_run(db: Database, change: ChangeInput) -> ChangeResult:
     """Do a command: the change and its audit row in one transaction; the same request twice is one change."""
+    try:
+        return await _change_run(db, change)
+    except InvalidRequestError as error:  # a signal may hold any JSON, and Postgres does not
+        return await _change_run(db, change, refused(error.message))
+
+
+async def _change_run(db: Database, change: ChangeInput, known: ChangeResult | None = None) -> ChangeResult:
     async with db.transaction() as connection:
         run = await lock_epoch(db, connection, change.run, change.epoch)
         if audit := await db.row("audit_of_request", change.request_key, connection=connection):
@@ -188,18 +196,18 @@ async def change_run(db: Database, change: ChangeInput) -> ChangeResult:
                 before=audit["before"],
                 after=audit["after"],
             )
-        result = await apply_change(db, connection, run, change)
+        result = known or await apply_change(db, connection, run, change)
         rollout_id = change.value.get("rollout_id") if isinstance(change.value, dict) else None
         await db.execute(
             "insert_audit",
             change.run,
-            rollout_id,
-            change.actor,
+            None if rollout_id is None else storable_text(str(rollout_id)),
+            storable_text(change.actor),
             change.action,
             result.before,
             result.after,
             result.effective_step,
-            None if result.accepted else result.reason,
+            None if result.accepted else storable_text(result.reason),
             change.request_key,
             connection=connection,
         )

@@ -26,7 +26,7 @@ Estimator = Literal["grpo", "grpo_no_std", "rloo", "reinforce_plus_plus_baseline
 class Section(BaseModel):
     """Base of all sections: unknown keys are errors."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
 class Data(Section):

@@ -20,6 +20,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 
 from relight.activities.orchestrator import OrchestratorActivities
+from relight.errors import PausedError
 from relight.runner.calls import AgentCall, AgentOutcome
 from relight.runner.collector import OnSpan
 from relight.runner.grading import GradingActivities
@@ -27,7 +28,7 @@ from relight.runner.isolated import AgentRunner
 from relight.store import ledger
 from relight.store.database import Database
 from relight.store.ledger import Sample, Version, choose, get_step, read_candidates
-from relight.store.plans import ResolvedPlan
+from relight.store.plans import ResolvedPlan, begin_update
 from relight.store.postgres import PostgresStore
 from relight.types import names
 from relight.types.payloads import (
@@ -41,6 +42,7 @@ from relight.types.payloads import (
     UpdateResult,
 )
 from relight.types.wire import FinishRequest, HandOver, OpenedAttempt, OpenRequest
+from relight.waiting import come_again
 from relight.worker.orchestrator import activities_of, make_worker
 
 Agent = Callable[[OpenedAttempt], Awaitable[FinishRequest]]
@@ -157,6 +159,10 @@ class ScriptedGpuHost:
     async def update_policy(self, place: StepInput) -> UpdateResult:
         if error := self.fail(place.step):
             raise error
+        try:
+            await begin_update(self.database, place)
+        except PausedError as error:
+            raise come_again(error.message) from error
         plan = ResolvedPlan.model_validate((await get_step(self.database, place.run, place.step))["plan"])
         candidates = await read_candidates(self.database, place.run, place.step, plan)
         chosen = choose(candidates, plan.group_size, plan.failures.short_groups)

@@ -1,0 +1,73 @@
+"""Rule 18: a pause is a fact in the run's row. Nothing begins; what is under way ends and counts."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from temporalio.client import Client
+
+from relight.errors import PausedError
+from relight.store import plans
+from relight.store.database import Database
+from relight.types.payloads import StepInput
+from tests.integration.operators.kit import Gate, at
+from tests.rules.kit import begin
+from tests.support.orchestration import cluster, eventually, run_file, write_tasks
+
+
+async def test_no_update_begins_while_a_run_is_paused_and_the_batch_under_way_ends_and_counts(
+    temporal: Client, database: Database, tmp_path: Path
+) -> None:
+    write_tasks(tmp_path)
+    gate = Gate(at("s0001-g00-i0"))
+    async with cluster(temporal, database, tmp_path, gate) as stack:
+        handle = await stack.start("still", run_file(steps=1))
+        await gate.until(lambda: bool(gate.held))
+
+        async def others_ended() -> bool:
+            text = "select count(*) from rollouts where run = 'still' and kind = 'train' and status = 'succeeded'"
+            return await database.pool.fetchval(text) == 7
+
+        await eventually(others_ended)
+        await handle.execute_update("pause", {})
+        gate.open.set()
+
+        async def sampled() -> bool:
+            text = "select status from steps where run = 'still' and step = 1"
+            return await database.pool.fetchval(text) == "sampled"
+
+        await eventually(sampled)
+        await asyncio.sleep(3)  # longer than a paused update waits before it looks again
+        assert dict(stack.gpu.updates) == {}
+        await handle.execute_update("resume", {})
+        await handle.result()
+    assert dict(stack.gpu.updates) == {1: 1}
+    assert set(stack.runner.ran.values()) == {1}
+    assert await database.pool.fetchval("select count(*) from step_rollouts where run = 'still'") == 8
+
+
+async def test_no_evaluation_begins_while_a_run_is_paused_and_one_that_is_planned_goes_on(
+    database: Database, tmp_path: Path
+) -> None:
+    run = await begin(database, tmp_path, "still")
+    place = StepInput(run=run.name, epoch=1, step=0)
+    await run.change("pause", {})
+    with pytest.raises(PausedError):
+        await plans.plan_evaluation(database, place)
+    await run.change("resume", {})
+    planned = await plans.plan_evaluation(database, place)
+    await run.change("pause", {})
+    assert await plans.plan_evaluation(database, place) == planned
+
+
+async def test_an_update_that_has_begun_goes_on_while_its_run_is_paused(database: Database, tmp_path: Path) -> None:
+    run = await begin(database, tmp_path, "begun")
+    await run.plan(1)
+    place = StepInput(run=run.name, epoch=1, step=1)
+    await run.change("pause", {})
+    with pytest.raises(PausedError):
+        await plans.begin_update(database, place)
+    await database.pool.execute("update steps set status = 'ledgered' where run = 'begun' and step = 1")
+    await plans.begin_update(database, place)
