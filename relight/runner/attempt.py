@@ -11,7 +11,7 @@ import asyncio
 import time
 from contextlib import suppress
 
-from relight.errors import ConflictError, RelightError
+from relight.errors import ConflictError, RelightError, StoreError
 from relight.faults import Place, reach
 from relight.runner.calls import AgentCall, AgentOutcome
 from relight.runner.deadlines import Deadlines, GrowingTotal
@@ -27,6 +27,8 @@ STORE_HEARTBEAT_SECONDS = 10.0
 SOONEST_CHECK_SECONDS = 0.05
 MESSAGE_LENGTH = 1000
 FENCED_OFF = "a newer attempt took over"
+BY_ITSELF = frozenset({None, FailureClass.AGENT_ERROR, FailureClass.INVALID_REWARD, FailureClass.NO_REWARD})
+"""How an agent ends that nobody ended."""
 
 
 class SpanBuffer:
@@ -48,7 +50,10 @@ class SpanBuffer:
         while True:
             await asyncio.sleep(SPAN_FLUSH_SECONDS)
             if batch := self.waiting[:]:
-                await self.store.add_spans(self.opened.rollout_id, self.opened.attempt_id, self.opened.fence, batch)
+                try:
+                    await self.store.add_spans(self.opened.rollout_id, self.opened.attempt_id, self.opened.fence, batch)
+                except StoreError:
+                    continue  # it is away for longer than its client is patient: the next ones may find it again
                 del self.waiting[: len(batch)]
 
 
@@ -83,9 +88,10 @@ class AttemptWatch:
                 watcher.cancel()
             await asyncio.gather(*watchers, return_exceptions=True)
         reach(Place.AGENT_ENDED)
-        if self.opened.grader and outcome.kind == "returned":
+        failure, message = await self._judged(outcome)
+        if self.opened.grader and outcome.kind == "returned" and failure is not FailureClass.INFRASTRUCTURE:
             return await self._hand_over(outcome)
-        return await self.store.finish_attempt(await self._finish(outcome))
+        return await self.store.finish_attempt(self._finish(outcome, failure, message))
 
     async def kill(self, reason: FailureClass, detail: str) -> None:
         """End the attempt with everything that it started."""
@@ -120,6 +126,8 @@ class AttemptWatch:
             except ConflictError:
                 await self.kill(FailureClass.INFRASTRUCTURE, FENCED_OFF)
                 return
+            except RelightError:
+                continue  # the store is away; that we were fenced off is learnt once it is back
 
     async def _hand_over(self, outcome: AgentOutcome) -> None:
         """Keep everything but the reward, which is not the agent's to give."""
@@ -136,14 +144,17 @@ class AttemptWatch:
             )
         )
 
-    async def _finish(self, outcome: AgentOutcome) -> FinishRequest:
-        failure = outcome.failure_class
-        message = outcome.message
-        if failure is FailureClass.AGENT_ERROR and not await self.gateway.reachable():
-            failure, message = (
-                FailureClass.INFRASTRUCTURE,
-                f"the gateway was out of reach when it ended with: {message}",
-            )
+    async def _judged(self, outcome: AgentOutcome) -> tuple[FailureClass | None, str]:
+        """Failure class and message. What ends while the gateway is out of reach is the platform's failure, whatever
+        the agent raised or returned: one that catches every error gives a reward for what it never saw (semantics 3).
+        """
+        failure, message = outcome.failure_class, outcome.message
+        if failure in BY_ITSELF and not await self.gateway.reachable():
+            ending = message or f"a reward of {outcome.reward}"
+            return FailureClass.INFRASTRUCTURE, f"the gateway was out of reach when it ended with: {ending}"
+        return failure, message
+
+    def _finish(self, outcome: AgentOutcome, failure: FailureClass | None, message: str) -> FinishRequest:
         error = outcome.error
         return FinishRequest(
             attempt_id=self.opened.attempt_id,
