@@ -5,37 +5,46 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import shutil
 import sys
-from pathlib import Path
 
-from tests.chaos.campaign import Report, campaign
-from tests.chaos.stack import chaos_stack, open_folder
-
-KEPT = Path(".relight-chaos")
+from tests.chaos.campaign import STEPS, play
+from tests.chaos.faults import KINDS
+from tests.chaos.report import Report, table
 
 
-async def play(seed: int, minutes: float, steps: int) -> Report:
-    """A campaign on a stack of its own; what it leaves is kept where it went wrong."""
-    with open_folder() as folder:
-        async with chaos_stack(folder) as chaos:
-            report = await campaign(chaos, seed, 60 * minutes, steps, lambda line: print(line, file=sys.stderr))
-        if not report.good:
-            await asyncio.to_thread(shutil.copytree, folder, KEPT / f"seed-{seed}", dirs_exist_ok=True)
-            print(f"logs and databases are kept in {KEPT / f'seed-{seed}'}", file=sys.stderr)
-    return report
-
-
-def main() -> None:
+def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=5)
-    parser.add_argument("--steps", type=int, default=12, help="steps a run")
+    parser.add_argument("--steps", type=int, default=STEPS, help="steps a run")
+    parser.add_argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS), help="only faults of these")
+    parser.add_argument("--guarantees", action="store_true", help="beside it, the same without faults")
     parser.add_argument("--json", action="store_true")
-    arguments = parser.parse_args()
-    report = asyncio.run(play(arguments.seed, arguments.minutes, arguments.steps))
-    print(json.dumps(report.as_json()) if arguments.json else report)
-    sys.exit(not report.good)
+    return parser.parse_args()
+
+
+async def played(arguments: argparse.Namespace) -> list[Report]:
+    """The campaign; first, if wanted, one without faults."""
+    minutes = [0.0, arguments.minutes] if arguments.guarantees else [arguments.minutes]
+    reports: list[Report] = []
+    for length in minutes:
+        report = await play(
+            arguments.seed,
+            60 * length,
+            steps=arguments.steps,
+            kinds=arguments.kinds,
+            say=lambda line: print(line, file=sys.stderr),
+        )
+        report.title = f"seed {report.seed}, {length:g} min of faults" if length else "no faults"
+        reports.append(report)
+    return reports
+
+
+def main() -> None:
+    arguments = parsed()
+    reports = asyncio.run(played(arguments))
+    print(json.dumps([report.as_json() for report in reports]) if arguments.json else table(reports))
+    sys.exit(not all(report.good for report in reports))
 
 
 if __name__ == "__main__":

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import statistics
 import time
-from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Collection
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import asyncpg
@@ -18,84 +16,81 @@ from temporalio.service import RPCError
 
 from relight.errors import RelightError
 from relight.store.check import check_store
-from tests.chaos.faults import Fault, inflict, seeded
-from tests.chaos.stack import ChaosStack, Outcome
+from tests.chaos.checker import contradictions
+from tests.chaos.evidence import kept_on_failure
+from tests.chaos.faults import KINDS, Fault, inflict, possible, seeded
+from tests.chaos.network import open_network
+from tests.chaos.report import Report
+from tests.chaos.stack import FAST, ChaosStack, Outcome, Parts, chaos_stack, open_folder
 
 AWAY = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
+STEPS = 12
 RUN_SECONDS = 600
 """How long a run may take after the last fault."""
 PROGRESS = """
 select (select count(*) from attempts where status = 'succeeded')
      + (select count(*) from steps where status = 'recorded')
 """
+REPEATED = "select count(*) from attempts where failure_class = 'infrastructure'"
+FINISHED = "select count(*) from attempts where status = 'succeeded'"
 
 
-@dataclass
-class Report:
-    """The figures of a campaign."""
-
-    seed: int
-    runs_started: int = 0
-    runs_completed: int = 0
-    faults: Counter[str] = field(default_factory=Counter[str])
-    rollouts_lost: int = 0
-    """Finished rollouts that ran again."""
-    trained_twice: int = 0
-    prompts_skipped: int = 0
-    step_gaps: int = 0
-    runs_that_differ: int = 0
-    """From the undisturbed run, in any weight, reward or ledger row."""
-    broken_invariants: list[str] = field(default_factory=list[str])
-    run_seconds: list[float] = field(default_factory=list[float])
-    recovery_seconds: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
-
-    @property
-    def good(self) -> bool:
-        """Nothing was lost, and every run ended as the undisturbed one."""
-        lost = self.rollouts_lost + self.trained_twice + self.prompts_skipped + self.step_gaps + self.runs_that_differ
-        return not lost and not self.broken_invariants and self.runs_completed == self.runs_started > 0
-
-    def as_json(self) -> dict[str, Any]:
-        """For machines."""
-        return {**asdict(self), "good": self.good}
-
-    def __str__(self) -> str:
-        seconds = statistics.median(self.run_seconds) if self.run_seconds else 0.0
-        lines = [
-            f"seed {self.seed}: {sum(self.faults.values())} faults, "
-            f"{self.runs_completed} of {self.runs_started} runs completed, {seconds:.1f} s a run",
-            f"  finished rollouts that ran again {self.rollouts_lost}, trained twice {self.trained_twice}, "
-            f"prompts skipped {self.prompts_skipped}, gaps in steps {self.step_gaps}, "
-            f"runs that differ from the undisturbed one {self.runs_that_differ}, "
-            f"broken invariants {len(self.broken_invariants)}",
-        ]
-        if self.faults:
-            lines.append("  fault                            times   seconds to progress: median   worst")
-        for name, times in sorted(self.faults.items()):
-            took = self.recovery_seconds.get(name, [])
-            figures = f"{statistics.median(took):27.1f} {max(took):7.1f}" if took else ""
-            lines.append(f"  {name:32} {times:5} {figures}")
-        return "\n".join(lines + [f"  {broken}" for broken in self.broken_invariants])
+async def play(
+    seed: int,
+    seconds: float,
+    *,
+    steps: int = STEPS,
+    parts: Parts = FAST,
+    kinds: Collection[str] = tuple(KINDS),
+    brief: bool = False,
+    say: Callable[[str], None] = lambda line: None,
+) -> Report:
+    """A campaign on a stack of its own. Where it goes wrong, what explains it is kept, and the report says where."""
+    stormy = bool(seconds)
+    with open_folder() as folder:
+        async with (
+            open_network(seed) as network,
+            chaos_stack(folder, network if stormy else None, parts=parts, clocks=stormy) as chaos,
+        ):
+            report = Report(seed, kinds=[kind for kind in possible(chaos) if kind in kinds])
+            async with kept_on_failure(chaos, f"seed-{seed}", report):
+                await campaign(chaos, report, seconds, steps, brief=brief, say=say)
+    return report
 
 
 async def campaign(
-    chaos: ChaosStack, seed: int, seconds: float, steps: int, say: Callable[[str], None] = lambda line: None
+    chaos: ChaosStack,
+    report: Report,
+    seconds: float,
+    steps: int = STEPS,
+    *,
+    brief: bool = False,
+    say: Callable[[str], None] = lambda line: None,
 ) -> Report:
     """Play runs one after the other for so long, with faults, and compare each with one that had none.
 
     Without time it is one run without faults, compared with another.
     """
-    report = Report(seed)
     await (await chaos.start("undisturbed", steps)).result()
     reference = await chaos.outcome("undisturbed")
-    if not seconds:
+    storm = asyncio.create_task(_torment(chaos, report, seconds, brief, say)) if seconds else None
+    while True:
         await _play(chaos, report, reference, steps, say)
-    tormentor = asyncio.create_task(_torment(chaos, report, seconds, say))
-    while not tormentor.done():
-        await _play(chaos, report, reference, steps, say)
-    await tormentor
-    report.broken_invariants += [str(broken) for broken in await check_store(chaos.database)]
+        if storm is None or storm.done():
+            break
+    if storm is not None:
+        await storm
+    await _look_back(chaos, report)
     return report
+
+
+async def _look_back(chaos: ChaosStack, report: Report) -> None:
+    """Compare what everyone knows, once all is quiet."""
+    await asyncio.wait_for(chaos.stack.wait_ready(), RUN_SECONDS)
+    report.broken_invariants += [str(broken) for broken in await check_store(chaos.database)]
+    report.contradictions += await contradictions(chaos)
+    report.attempts_repeated = int(await _ask(chaos, REPEATED) or 0)
+    report.rollouts_finished = int(await _ask(chaos, FINISHED) or 0)
 
 
 async def _play(chaos: ChaosStack, report: Report, reference: Outcome, steps: int, say: Callable[[str], None]) -> None:
@@ -124,33 +119,64 @@ def compare(report: Report, outcome: Outcome, reference: Outcome) -> None:
     report.runs_that_differ += outcome != reference
 
 
-async def _torment(chaos: ChaosStack, report: Report, seconds: float, say: Callable[[str], None]) -> None:
-    """One fault after the other until the time is over."""
+async def _torment(chaos: ChaosStack, report: Report, seconds: float, brief: bool, say: Callable[[str], None]) -> None:
+    """One fault after the other until the time is over; then everything is as it should be, but for what recovers."""
     until = time.monotonic() + seconds
     watches: list[asyncio.Task[None]] = []
-    for fault in seeded(report.seed):
+    repeated = Repeated(chaos, report)
+    for fault in seeded(report.seed, report.kinds, brief=brief):
         await asyncio.sleep(fault.pause_seconds)
         if time.monotonic() > until:
             break
-        report.faults[str(fault)] += 1
+        report.count(fault)
         say(str(fault))
-        before = await _progress(chaos)
-        began = time.monotonic()
-        await inflict(chaos.stack, fault)
-        watches.append(asyncio.create_task(_watch(chaos, report, fault, before, began)))
+        await repeated.blame(str(fault))
+        await inflict(chaos, fault)
+        watches.append(asyncio.create_task(_watch(chaos, report, fault, time.monotonic())))
+    for clock in chaos.clocks.values():
+        clock.jump(0)
+    if chaos.network:
+        await chaos.network.heal()
     await asyncio.gather(*watches)
+    await repeated.blame("")
 
 
-async def _watch(chaos: ChaosStack, report: Report, fault: Fault, before: int | None, began: float) -> None:
-    """Note when the first rollout or step after a fault is on record."""
+class Repeated:
+    """Puts attempts that the platform lost down to the last fault before them."""
+
+    def __init__(self, chaos: ChaosStack, report: Report) -> None:
+        self._chaos = chaos
+        self._report = report
+        self._seen = 0
+        self._blamed = ""
+
+    async def blame(self, fault: str) -> None:
+        """From now on it is this one's; while Postgres is away, the one before has what comes too."""
+        seen = await _ask(self._chaos, REPEATED)
+        if seen is None:
+            return
+        if self._blamed:
+            self._report.repeated_by_fault[self._blamed] += seen - self._seen
+        self._seen, self._blamed = seen, fault
+
+
+async def _watch(chaos: ChaosStack, report: Report, fault: Fault, began: float) -> None:
+    """Note when its targets are back and the first rollout or step after that is on record."""
+    before: int | None = None
     while time.monotonic() - began < RUN_SECONDS:
         now = await _progress(chaos)
         if before is None:
             before = now
-        elif now is not None and now > before:
+        elif now is not None and now > before and _are_back(chaos, fault):
             report.recovery_seconds[str(fault)].append(time.monotonic() - began)
             return
         await asyncio.sleep(0.2)
+
+
+def _are_back(chaos: ChaosStack, fault: Fault) -> bool:
+    """Disks and edges are as soon as the fault is over."""
+    keepers = [chaos.stack.keepers[name] for name in fault.targets if name in chaos.stack.keepers]
+    return fault.kind == "fill" or all(keeper.ready.is_set() for keeper in keepers)
 
 
 async def _progress(chaos: ChaosStack) -> int | None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import signal
 import tempfile
-from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -16,13 +18,17 @@ from temporalio.client import Client, WorkflowHandle
 
 from relight import faults
 from relight.connections import connect_database, connect_temporal
+from relight.errors import StackError
 from relight.store.database import Database
 from relight.types import names
+from relight.worker.parts import TEMPORAL
+from relight.worker.processes import Part
 from relight.worker.stack import EmbeddedStack
+from tests.chaos.clocks import Clock, build, may_jump
+from tests.chaos.disks import Disk, mounted
 from tests.chaos.network import Network
-from tests.chaos.parts import weights
+from tests.chaos.parts import agents, weights
 
-AGENTS = Path(__file__).parent / "parts" / "agents.py"
 TASKS = 10
 TRAINED = """
 select s.step, replace(s.rollout_id, s.run, '') as rollout, s.reward, s.advantage, r.position
@@ -32,6 +38,43 @@ AGAIN = """
 select rollout_id from attempts a join rollouts r using (rollout_id)
 where r.run = $1 and a.status = 'succeeded' group by rollout_id having count(*) > 1
 """
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What runs as agent, engine and trainer, and the run that it is given."""
+
+    agent: str
+    prepare: Callable[[Path], object]
+    """Writes model and tasks into the stack's folder."""
+    file: Mapping[str, Any]
+    """The run file but its steps."""
+    environment: Mapping[str, str]
+
+
+def _fast_files(folder: Path) -> None:
+    weights.make_model(folder / "policy")
+    tasks = [orjson.dumps({"question": f"{number}?"}) for number in range(TASKS)]
+    (folder / "train.jsonl").write_bytes(b"\n".join(tasks))
+
+
+FAST = Parts(
+    agent=f"{Path(__file__).parent / 'parts' / 'agents.py'}:two_turns",
+    prepare=_fast_files,
+    file={
+        "agent": "two_turns",
+        "model": "policy",
+        "data": {"train": "train.jsonl"},
+        "group_size": 4,
+        "batch_size": 2,
+        "seed": 7,
+    },
+    environment={
+        "RELIGHT_ENGINE_MODULE": "tests.chaos.parts.engine",
+        "RELIGHT_TRAINER_MODULE": "tests.chaos.parts.trainer",
+    },
+)
+"""Fast and deterministic: two runs are equal bit for bit."""
 
 
 @dataclass(frozen=True)
@@ -51,27 +94,39 @@ class Outcome:
 
 @dataclass
 class ChaosStack:
-    """A booted stack with the fast parts."""
+    """A booted stack with the fast parts, and what can be done to it."""
 
     stack: EmbeddedStack
     database: Database
     client: Client
     faults: Path
+    """Where a place is armed."""
+    said: Path
+    """What the agents wrote down."""
+    disks: Mapping[str, Disk]
+    """That can be made full; none where nothing may be mounted."""
+    clocks: Mapping[str, Clock]
+    """Of each process but Temporal; none where they can't be made to jump."""
+    holds: Mapping[str, Hold]
+    parts: Parts
     network: Network | None = None
     """The proxies between its processes, where there are any."""
 
+    @asynccontextmanager
+    async def held_down(self, name: str) -> AsyncGenerator[None]:
+        """Without a part: killed, and not started again before the end of this."""
+        hold = self.holds[name]
+        hold.open.clear()
+        try:
+            with suppress(StackError, ProcessLookupError):
+                self.stack.kill(name, signal.SIGKILL)
+            yield
+        finally:
+            hold.open.set()
+
     async def start(self, run: str, steps: int, **changes: Any) -> WorkflowHandle[Any, Any]:
         """Start a run. Runs of the same number of steps are the same run under other names."""
-        file = {
-            "agent": "two_turns",
-            "model": "policy",
-            "data": {"train": "train.jsonl"},
-            "group_size": 4,
-            "batch_size": 2,
-            "steps": steps,
-            "seed": 7,
-            **changes,
-        }
+        file = {**self.parts.file, "steps": steps, **changes}
         return await self.client.start_workflow(
             names.TRAINING_WORKFLOW, file, id=names.train_id(run), task_queue=names.ORCHESTRATOR_QUEUE
         )
@@ -105,28 +160,72 @@ def open_folder() -> Generator[Path]:
         yield Path(path)
 
 
+class Hold:
+    """Between a part's death and its next start."""
+
+    def __init__(self) -> None:
+        self.open = asyncio.Event()
+        self.open.set()
+
+    def on(self, part: Part) -> Part:
+        """The part, which is prepared for its start once this is open."""
+
+        async def prepare() -> None:
+            await self.open.wait()
+            await part.prepare()
+
+        return replace(part, prepare=prepare)
+
+
 @asynccontextmanager
-async def chaos_stack(folder: Path, network: Network | None = None, **options: Any) -> AsyncGenerator[ChaosStack]:
-    """Boot it; its processes reach each other through `network`, where one is given."""
-    armed = folder / "faults"
+async def chaos_stack(
+    folder: Path, network: Network | None = None, *, parts: Parts = FAST, clocks: bool = False, **options: Any
+) -> AsyncGenerator[ChaosStack]:
+    """Boot it.
+
+    Its processes reach each other through `network`, where one is given. With `clocks` those of its processes can be
+    made to jump, which makes asking for the time dearer.
+    """
+    armed, said, home = folder / "faults", folder / "said", folder / "home"
     armed.mkdir()
-    weights.make_model(folder / "policy")
-    tasks = [orjson.dumps({"question": f"{number}?"}) for number in range(TASKS)]
-    (folder / "train.jsonl").write_bytes(b"\n".join(tasks))
-    told = {
-        faults.VARIABLE: str(armed),
-        "RELIGHT_ENGINE_MODULE": "tests.chaos.parts.engine",
-        "RELIGHT_TRAINER_MODULE": "tests.chaos.parts.trainer",
-    }
-    with mock.patch.dict(os.environ, told):
-        if network is not None:
-            options["roads"] = network.roads
-        async with EmbeddedStack(
-            folder / "home", agents=[f"{AGENTS}:two_turns"], flags={"data_root": folder}, **options
-        ) as stack:
-            await stack.wait_ready()
-            database = await connect_database(stack.settings)
+    said.mkdir()
+    parts.prepare(folder)
+    told = {faults.VARIABLE: str(armed), agents.LEDGER: str(said), **parts.environment}
+    flags = {"data_root": folder, "home": home}
+    if network is not None:
+        options["roads"] = network.roads
+    options["runner_flags"] = ["--env", agents.LEDGER, *options.get("runner_flags", ())]
+    with mock.patch.dict(os.environ, told), mounted(home) as disks:
+        stack = EmbeddedStack(home, agents=[parts.agent], flags=flags, **options)
+        async with stack:
+            watches = _clocks(stack, folder) if clocks and may_jump() else {}
+            holds = _holds(stack)
             try:
-                yield ChaosStack(stack, database, await connect_temporal(stack.settings), armed, network)
+                await stack.wait_ready()
+                database = await connect_database(stack.settings)
+                try:
+                    client = await connect_temporal(stack.settings)
+                    yield ChaosStack(stack, database, client, armed, said, disks, watches, holds, parts, network)
+                finally:
+                    await database.close()
             finally:
-                await database.close()
+                for hold in holds.values():
+                    hold.open.set()
+
+
+def _holds(stack: EmbeddedStack) -> dict[str, Hold]:
+    holds = {name: Hold() for name in stack.keepers}
+    for name, hold in holds.items():
+        keeper = stack.process(name)
+        keeper.part = hold.on(keeper.part)
+    return holds
+
+
+def _clocks(stack: EmbeddedStack, folder: Path) -> dict[str, Clock]:
+    """A clock for each process that asks the C library for the time; nothing has been started yet."""
+    library = build(folder)
+    clocks = {name: Clock(folder / f"clock-{name}", library) for name in stack.keepers if name != TEMPORAL}
+    for name, clock in clocks.items():
+        keeper = stack.process(name)
+        keeper.part = replace(keeper.part, environment={**keeper.part.environment, **clock.environment()})
+    return clocks

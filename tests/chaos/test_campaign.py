@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.chaos.campaign import campaign
-from tests.chaos.faults import seeded
-from tests.chaos.stack import chaos_stack, open_folder
-
-STEPS = 12
+from tests.chaos.campaign import play
+from tests.chaos.faults import KINDS, seeded
 
 
 def test_a_seed_decides_the_faults() -> None:
@@ -17,11 +14,17 @@ def test_a_seed_decides_the_faults() -> None:
     assert [next(first) for _ in range(50)] != [next(other) for _ in range(50)]
 
 
-@pytest.mark.parametrize(("seed", "seconds"), [(1, 75), (2, 75), pytest.param(3, 300, marks=pytest.mark.long)])
+def test_a_campaign_begins_with_a_fault_of_each_kind() -> None:
+    faults = seeded(1)
+    assert {next(faults).kind for _ in KINDS} == set(KINDS)
+
+
+@pytest.mark.parametrize(
+    ("seed", "seconds"), [(1, 150), (2, 150), pytest.param(3, 900, marks=[pytest.mark.long, pytest.mark.timeout(3600)])]
+)
+@pytest.mark.timeout(1500)
 async def test_nothing_is_lost_whatever_dies(seed: int, seconds: float) -> None:
-    with open_folder() as folder:
-        async with chaos_stack(folder) as chaos:
-            report = await campaign(chaos, seed, seconds, STEPS, print)
+    report = await play(seed, seconds, brief=seconds < 600, say=print)
     print(report)
     assert report.good, report
-    assert report.faults
+    assert set(report.kinds) == {fault.split()[0] for fault in report.faults}
