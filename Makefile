@@ -24,9 +24,8 @@ test-long: setup ## the tests that take minutes each
 chaos: setup ## faults that a seed decides, against the whole stack: SEED=1 MINUTES=5
 	@$(PY) -m tests.chaos --seed $(or $(SEED),1) --minutes $(or $(MINUTES),5)
 
-guarantees: setup ## the figures of docs/guarantees.md, with faults and without
-	@$(PY) -m tests.chaos --minutes 0
-	@$(PY) -m tests.chaos --seed $(or $(SEED),1) --minutes $(or $(MINUTES),5)
+guarantees: setup ## the figures of docs/guarantees.md, with faults and without: SEED=1 MINUTES=5 JSON=1
+	@$(PY) -m tests.chaos --guarantees --seed $(or $(SEED),1) --minutes $(or $(MINUTES),5) $(if $(JSON),--json)
 
 check: setup ## lint, format, types
 	@$(PY) -m ruff check .

@@ -23,7 +23,8 @@ A failed rollout is data (an attempt with a failure class), not one of these.
     ├── OverloadedError        503
     ├── EngineError            a vLLM server
     ├── TrainerError           the process that holds verl
-    └── CheckpointError        files that are torn, changed or missing
+    ├── CheckpointError        files that are torn, changed or missing
+    └── NoRoomError            507: a full disk
 """
 
 from __future__ import annotations
@@ -152,6 +153,12 @@ class TrainerError(RelightError):
 
 class CheckpointError(RelightError):
     """Checkpoint files are torn, changed or missing."""
+
+
+class NoRoomError(RelightError):
+    """There is no room left on a disk."""
+
+    http_status = 507
 
 
 BY_STATUS: dict[int, type[RelightError]] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel, Field
 
 from relight.cli import output
+from relight.cli.disks import FullDisk, full_disks
 from relight.cli.pollers import pollers
 from relight.cli.reader import StoreReader
 from relight.cli.render import print_table
@@ -44,6 +45,7 @@ class Surroundings(BaseModel):
 
     home: str
     stack_pid: int | None = None
+    full_disks: list[FullDisk] = Field(default_factory=list[FullDisk])
     processes: list[Process] = Field(default_factory=list[Process])
     services: list[Service] = Field(default_factory=list[Service])
     queues: list[Queue] = Field(default_factory=list[Queue])
@@ -59,6 +61,7 @@ class Surroundings(BaseModel):
 async def look_around(settings: Settings, reader: StoreReader) -> Surroundings:
     """Ask everyone; who doesn't answer is shown so."""
     found = Surroundings(home=str(settings.home), stack_pid=running_pid(settings.home))
+    found.full_disks = full_disks(settings.home)
     if found.stack_pid:
         found.processes = list(read_processes(settings.home).values())
     store = Service(name="store", url=settings.store_url)
@@ -91,6 +94,8 @@ async def _queues(settings: Settings, found: Surroundings) -> list[Queue]:
 def show(found: Surroundings) -> None:
     """For people."""
     _show_stack(found)
+    for disk in found.full_disks:
+        output.say(f"disk      {disk}")
     for service in found.services:
         output.say(f"{service.name:<9} {service.error or f'{service.url} answers'}")
     if found.queues:

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from relight.cli import output
+from relight.cli.disks import full_disks
 from relight.cli.progress import step_event, summary_lines
 from relight.cli.reader import StoreReader
 from relight.cli.stack_view import look_around, show
@@ -34,7 +35,7 @@ async def status(
         if watch:
             await _watch(run or await newest_active(reader), reader, settings)
         elif run:
-            await _show_run(run, reader)
+            await _show_run(run, reader, settings)
         else:
             await _show_stack(settings, reader)
 
@@ -55,11 +56,17 @@ async def _watch(run: str, reader: StoreReader, settings: Settings) -> None:
     await watch_run(run, reader, await connect_temporal(settings), settings)
 
 
-async def _show_run(run: str, reader: StoreReader) -> None:
+async def _show_run(run: str, reader: StoreReader, settings: Settings) -> None:
+    disks = full_disks(settings.home)
+    if not output.wants_json():  # first, since the store may have no answer because of it
+        for disk in disks:
+            output.say(f"disk      {disk}")
     view = await reader.run(run)
     steps = await reader.steps(run, after=max(0, view.step - SHOWN_STEPS), recorded=True)
     if output.wants_json():
-        output.emit({**view.model_dump(mode="json"), "steps": [step.model_dump(mode="json") for step in steps]})
+        shown = {"steps": steps, "full_disks": disks}
+        lists = {name: [one.model_dump(mode="json") for one in some] for name, some in shown.items()}
+        output.emit({**view.model_dump(mode="json"), **lists})
         return
     for line in [*summary_lines(view), *step_lines(steps, view.total_steps)]:
         output.say(line)

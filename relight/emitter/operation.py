@@ -34,8 +34,10 @@ class Operation:
         self._propagate = propagate
         self._span: EmittedSpan | None = None
         self._context: AbstractContextManager[None] | None = None
+        self._began = 0.0
 
     def __enter__(self) -> Self:
+        self._began = time.monotonic()
         self._span = make_span(OPERATION, dict(self._attributes))
         self._context = as_parent(self._span["span_id"])
         self._context.__enter__()
@@ -47,7 +49,7 @@ class Operation:
         span = self.span()
         if self._context is not None:
             self._context.__exit__(None, None, None)
-        span["end_time"] = time.time()
+        span["end_time"] = span["start_time"] + time.monotonic() - self._began  # whatever the wall clock did meanwhile
         if error is not None:
             self._note_error(span, error)
         send(span, self._propagate)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from temporalio import activity
 
-from relight.errors import PausedError
+from relight.errors import NoRoomError, PausedError
 from relight.gpu_worker.host import GpuHost
 from relight.heartbeats import heartbeating
 from relight.types import names
@@ -19,6 +19,8 @@ from relight.types.payloads import (
 from relight.waiting import come_again
 
 HEARTBEAT_SECONDS = 5.0
+ROOM_SECONDS = 3.0
+"""How soon a full disk is looked at again."""
 
 
 class ClaimActivities:
@@ -43,7 +45,10 @@ class HostActivities:
     async def prepare_engines(self, engines: EngineInput) -> EngineState:
         """Start engine and trainer."""
         async with heartbeating(HEARTBEAT_SECONDS):
-            return await self.host.prepare(engines)
+            try:
+                return await self.host.prepare(engines)
+            except NoRoomError as error:
+                raise come_again(error.message, ROOM_SECONDS) from error
 
     @activity.defn(name=names.UPDATE_POLICY)
     async def update_policy(self, place: StepInput) -> UpdateResult:
@@ -53,6 +58,8 @@ class HostActivities:
                 return await self.host.update(place)
             except PausedError as error:
                 raise come_again(error.message) from error
+            except NoRoomError as error:
+                raise come_again(error.message, ROOM_SECONDS) from error
 
     @activity.defn(name=names.RELEASE_GPU)
     async def release_gpu(self, request: RunRequest) -> RunRequest:

@@ -8,14 +8,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from contextlib import suppress
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from relight.errors import EngineError, ModelError, NotFoundError, PostgresError, RelightError
+from relight.errors import EngineError, ModelError, NoRoomError, NotFoundError, PostgresError, RelightError
 from relight.gpu_worker.checkpoints import weights_digest_of
 from relight.gpu_worker.engine_args import check_vllm_keys
 from relight.gpu_worker.fleet import EngineKeeper, socket_folder
+from relight.gpu_worker.room import Room
 from relight.gpu_worker.trainer_client import TrainerProcess
 from relight.gpu_worker.training import StepTrainer
 from relight.gpu_worker.update import PolicyUpdate
@@ -43,6 +45,7 @@ class Service:
     file: RunFile
     model_dir: Path
     folder: Path
+    room: Room
     engines: EngineKeeper
     keeping: asyncio.Task[None]
     trainer: TrainerProcess | None = None
@@ -101,8 +104,13 @@ class GpuHost:
         Raises:
             ConfigError: a `vllm:` or `verl:` key is at fault.
             ModelError: no engine comes up with the model.
+            NoRoomError: the disk of the run's folder is full.
         """
         service = await self._serve(request.run)
+        async with self._room(service, "starting"):
+            return await self._prepare(service)
+
+    async def _prepare(self, service: Service) -> EngineState:
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._trainer(service))
@@ -111,16 +119,22 @@ class GpuHost:
             error = group.exceptions[0]
             await self.db.execute("set_host_state", self.name, "failed", str(error))
             raise ModelError(f"no engine comes up with model {service.file.model}: {error}") from None
-        except* RelightError as group:
+        except* (RelightError, OSError) as group:
             raise group.exceptions[0] from None
         await self.db.execute("set_host_state", self.name, "ready", None)
         return EngineState(engines=1, version=service.engines.version or 0)
 
     async def update(self, place: StepInput) -> UpdateResult:
-        """Make a policy version (`update.py` has the order)."""
+        """Make a policy version (`update.py` has the order).
+
+        Raises:
+            NoRoomError: the disk of the run's folder is full.
+        """
+        if self.service and self.service.run == place.run:
+            self.service.room.check()
         await begin_update(self.db, place)
         service = await self._serve(place.run)
-        async with service.training:
+        async with service.training, self._room(service, "updating"):
             trainer = await self._trainer(service)
             steps = StepTrainer(self.db, place.run, trainer, service.folder)
             update = PolicyUpdate(self.db, self.name, place.run, steps, service.engines, service.folder / "versions")
@@ -131,6 +145,18 @@ class GpuHost:
                 checkpoint=last or place.step % service.file.checkpoint_every == 0,
                 share_gpu=bool(service.file.vllm.get("enable_sleep_mode")),
             )
+
+    @asynccontextmanager
+    async def _room(self, service: Service, phase: str) -> AsyncGenerator[None]:
+        """Where files are written; a run that finds no room for them waits, and its row says what for."""
+        try:
+            with service.room.needed():
+                yield
+        except NoRoomError as error:
+            log.warning("run %s waits for %s", service.run, error, extra={"action": "no_room", "run": service.run})
+            with suppress(PostgresError):  # its disk may be the same
+                await self.db.execute("set_waiting", service.run, error.message, phase)
+            raise
 
     async def release(self, run: str) -> None:
         """Stop serving a run."""
@@ -174,7 +200,7 @@ class GpuHost:
             module=self.settings.engine_module,
         )
         keeping = asyncio.create_task(engines.keep(), name=f"engine of {run}")
-        return Service(run, file, model_dir, folder, engines, keeping)
+        return Service(run, file, model_dir, folder, Room(folder), engines, keeping)
 
     async def _record_given_model(self, run: str, model_dir: Path) -> None:
         if await ledger.get_version(self.db, run, 0) is None:

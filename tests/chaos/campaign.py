@@ -168,7 +168,7 @@ async def _watch(chaos: ChaosStack, report: Report, fault: Fault, began: float) 
         if before is None:
             before = now
         elif now is not None and now > before and _are_back(chaos, fault):
-            report.recovery_seconds[str(fault)].append(time.monotonic() - began)
+            report.recovered(str(fault), time.monotonic() - began)
             return
         await asyncio.sleep(0.2)
 

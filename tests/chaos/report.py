@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -40,7 +40,7 @@ class Report:
     contradictions: list[str] = field(default_factory=list[str])
     """Between what the agents wrote down, Postgres and Temporal."""
     run_seconds: list[float] = field(default_factory=list[float])
-    recovery_seconds: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    recovery_seconds: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
     """From a fault (where it lasts: from its end) to progress."""
     kept: str | None = None
     """Where logs, histories and a dump are, if anything went wrong."""
@@ -55,6 +55,10 @@ class Report:
     def count(self, fault: Fault) -> None:
         """One more."""
         self.faults[str(fault)] += 1
+
+    def recovered(self, fault: str, seconds: float) -> None:
+        """Progress was made so long after it."""
+        self.recovery_seconds.setdefault(fault, []).append(seconds)
 
     def as_json(self) -> dict[str, Any]:
         """For programs."""

@@ -36,7 +36,8 @@ def test_a_report_tells_its_figures_beside_those_without_faults() -> None:
     calm, storm = Report(1, "no faults", runs_started=1, runs_completed=1), Report(1, runs_started=2, runs_completed=1)
     storm.faults["kill runner"] = 2
     storm.repeated_by_fault["kill runner"] = 3
-    storm.recovery_seconds["kill runner"] += [1.0, 3.0]
+    for seconds in (1.0, 3.0):
+        storm.recovered("kill runner", seconds)
     assert calm.good
     assert not storm.good
     lines = table([calm, storm]).splitlines()

@@ -40,11 +40,12 @@ update steps set status = 'ledgered', batch_hash = $3, unchanged = $4, ledgered_
 where run = $1 and step = $2 and status in ('planned', 'sampled')
 
 -- name: step_recorded
+-- A clock that was set back meanwhile makes nothing take less than no time.
 update steps
 set status = 'recorded', recorded_at = now(), metrics = metrics || $3::jsonb, seconds = seconds || $4::jsonb
 where run = $1 and step = $2 and status = 'ledgered'
-returning metrics, extract(epoch from sampled_at - planned_at)::float8 as sampling,
-          extract(epoch from recorded_at - planned_at)::float8 as total
+returning metrics, greatest(extract(epoch from sampled_at - planned_at), 0)::float8 as sampling,
+          greatest(extract(epoch from recorded_at - planned_at), 0)::float8 as total
 
 -- name: add_step_seconds
 update steps set seconds = seconds || $3::jsonb where run = $1 and step = $2

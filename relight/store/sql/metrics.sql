@@ -1,7 +1,7 @@
 -- What Postgres knows of everybody, for /metrics. Every service gives the same answer, so dashboards take the maximum.
 
 -- name: metrics_open_rollouts
-select kind, status, count(*) as number, extract(epoch from now() - min(created_at))::float8 as oldest_seconds
+select kind, status, count(*) as number, greatest(extract(epoch from now() - min(created_at)), 0)::float8 as oldest_seconds
 from rollouts where status in ('queuing', 'preparing', 'running', 'requeuing') group by kind, status
 
 -- name: metrics_ended_rollouts
@@ -9,7 +9,7 @@ from rollouts where status in ('queuing', 'preparing', 'running', 'requeuing') g
 select status, coalesce(mode, '') as mode, width_bucket(seconds, $1::float8[]) as bucket, count(*) as number,
        sum(seconds)::float8 as seconds
 from (
-    select status, mode, extract(epoch from ended_at - created_at)::float8 as seconds
+    select status, mode, greatest(extract(epoch from ended_at - created_at), 0)::float8 as seconds
     from rollouts where status in ('succeeded', 'failed', 'cancelled') and ended_at is not null
 ) ended
 group by 1, 2, 3
@@ -18,7 +18,7 @@ group by 1, 2, 3
 select status, coalesce(failure_class, '') as failure_class, count(*) as number from attempts group by 1, 2
 
 -- name: metrics_outbox
-select count(*) as number, coalesce(extract(epoch from now() - min(created_at)), 0)::float8 as oldest_seconds
+select count(*) as number, greatest(extract(epoch from now() - min(created_at)), 0)::float8 as oldest_seconds
 from outbox where started_at is null
 
 -- name: metrics_runs

@@ -100,7 +100,7 @@ where run = $1 and step = $2 and status = 'planned'
 
 -- name: evaluation_counts
 select avg(reward)::float8 as reward, count(reward) as rewarded, count(*) filter (where status <> 'succeeded') as failed,
-       coalesce(extract(epoch from max(ended_at) - min(created_at)), 0)::float8 as seconds
+       greatest(extract(epoch from max(ended_at) - min(created_at)), 0)::float8 as seconds
 from rollouts where run = $1 and kind = 'eval' and step = $2
 
 -- name: insert_metric

@@ -60,7 +60,7 @@ select host, run, task_queue, state, detail, heartbeat from gpu_hosts where $1::
 
 -- name: view_workers
 select worker_id, kind, host, pid, serves, status, last_heartbeat, started_at,
-       extract(epoch from now() - last_heartbeat)::float8 as seconds_ago
+       greatest(extract(epoch from now() - last_heartbeat), 0)::float8 as seconds_ago
 from workers order by kind, started_at, worker_id
 
 -- name: view_rollouts
