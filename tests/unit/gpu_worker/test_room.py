@@ -40,7 +40,7 @@ class SmallDisk(Room):
 
 
 def run_out(room: Room) -> None:
-    with pytest.raises(NoRoomError, match="room on the disk of .*: 0.0 MiB are free"), room.needed():
+    with pytest.raises(NoRoomError, match="room on the disk of"), room.needed():
         raise TrainerError("No space left on device")
 
 
