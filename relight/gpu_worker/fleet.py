@@ -76,6 +76,9 @@ class EngineKeeper:
                     await self._failed(error)
                 except ConfigError as error:
                     self.fault = error
+                except Exception as error:  # whatever it is: were this task to end, updates would wait for ever
+                    log.exception("the engine's keeper stumbled", extra={"action": "keeper_failed", "run": self.run})
+                    await self._failed(error)
                 await self._tell()
                 await asyncio.sleep(self._backoff())
         finally:
@@ -133,8 +136,8 @@ class EngineKeeper:
     async def _follow(self, engine: EngineProcess) -> None:
         while engine.alive:
             async with self._resting:
-                newest = await self._newest()
-                if self.version is not None and newest.version > self.version:
+                newest = await self._newer()
+                if newest:
                     await self._publish(engine, newest)
             self._wanted.clear()
             with suppress(TimeoutError):
@@ -157,6 +160,15 @@ class EngineKeeper:
     async def _newest(self) -> Version:
         newest = await newest_version(self.db, self.run)
         return newest or Version(0, "", str(self.model_dir), None)
+
+    async def _newer(self) -> Version | None:
+        """A version that the engine does not hold yet. While nobody can tell, it goes on with the one that it holds."""
+        try:
+            newest = await self._newest()
+        except PostgresError as error:
+            log.warning("can't look for a newer version: %s", error, extra={"action": "keeper_waits", "run": self.run})
+            return None
+        return newest if self.version is not None and newest.version > self.version else None
 
     async def sleep(self) -> None:
         """Give the GPU to the trainer; the engine answers nothing until `wake`."""

@@ -88,9 +88,10 @@ class PolicyUpdate:
             version = await self.steps.save(step, self.folder / f"v{step:05d}-f{lease[2]}", checkpoint)
         watch.lap("save")
         reach(Place.SAVED)
-        await ledger.record_version(self.db, self.run, version, lease)
+        metrics |= {"replayed_steps": float(replayed)} if replayed else {}
+        await ledger.record_version(self.db, self.run, version, lease, metrics)
         reach(Place.VERSION_RECORDED)
-        return metrics | ({"replayed_steps": float(replayed)} if replayed else {})
+        return metrics
 
     @asynccontextmanager
     async def _gpu(self, shared: bool) -> AsyncGenerator[None]:

@@ -46,7 +46,13 @@ class GatewayProbe:
                     return None
                 data = await answer.json()
                 return CallStatus(data["waited_seconds"], data["last_activity_seconds_ago"])
-        except (aiohttp.ClientError, TimeoutError, OSError, ValueError, LookupError):  # also an answer of something else
+        except (
+            aiohttp.ClientError,
+            TimeoutError,
+            OSError,
+            ValueError,
+            LookupError,
+        ):  # also an answer of something else
             return None
 
     async def reachable(self) -> bool:

@@ -201,8 +201,12 @@ def _version(row: Any) -> Version | None:
     return Version(row["version"], row["weights_hash"], row["export_path"], row["checkpoint_path"], row["fence"])
 
 
-async def record_version(db: Database, run: str, version: Version, lease: tuple[str, str, int]) -> None:
+async def record_version(
+    db: Database, run: str, version: Version, lease: tuple[str, str, int], metrics: Mapping[str, float] | None = None
+) -> None:
     """Record a version whose files are complete, if the lease under which they were written still holds.
+
+    What its training measured is kept with it: whoever closes the step may not be the one who trained.
 
     Raises:
         LeaseLostError: the lease was lost; what was written under it counts for nothing (semantics 15).
@@ -220,6 +224,8 @@ async def record_version(db: Database, run: str, version: Version, lease: tuple[
             version.checkpoint_path,
             connection=connection,
         )
+        if metrics:
+            await db.execute("add_step_metrics", run, version.version, finite(metrics), connection=connection)
 
 
 async def check_lease(db: Database, connection: Connection, name: str, holder: str, fence: int) -> None:

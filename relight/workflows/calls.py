@@ -18,8 +18,8 @@ from temporalio.workflow import ActivityCancellationType
 Out = TypeVar("Out", bound=BaseModel)
 
 ATTEMPT_CALL = timedelta(days=30)
-"""The runner judges an attempt's deadlines. There is no deadline from the scheduling on, since queue time and paused
-time count for none (semantics 5)."""
+"""From its scheduling to its end, whatever `timeout_seconds` says: the runner judges an attempt's deadlines, and queue
+time and paused time count for none (semantics 5). A batch that sees one end so starts it anew."""
 STORE_CALL = timedelta(minutes=10)
 STORE_HEARTBEAT = timedelta(seconds=10)
 RUNNER_HEARTBEAT = timedelta(seconds=10)
@@ -95,7 +95,7 @@ async def runner_call(name: str, argument: BaseModel, result: type[Out], queue: 
         argument,
         result_type=result,
         task_queue=queue,
-        start_to_close_timeout=ATTEMPT_CALL,
+        schedule_to_close_timeout=ATTEMPT_CALL,
         heartbeat_timeout=RUNNER_HEARTBEAT,
         retry_policy=ATTEMPT_RETRY,
         cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,

@@ -60,6 +60,8 @@ OLD_BATCH_SECONDS = 5
 """How often a batch is started whose id an older execution still holds."""
 KEPT_REWARDS = 20
 RELEASE_PATIENCE = timedelta(minutes=2)
+CANCEL_PATIENCE = timedelta(seconds=30)
+"""How long a run that is cancelled waits for its batches (semantics 20)."""
 SAME_FAILURES = 3
 """An update that fails so often in the same way pauses the run (semantics 16)."""
 
@@ -379,6 +381,16 @@ class TrainingWorkflow(CommandHandlers):
                 await batch.cancel()
             except ApplicationError:
                 workflow.logger.info("batch %s of step %s has ended already", number, step)
+        if workflow.patched("wait-for-cancelled-batches"):
+            await self._until_batches_end()
+
+    async def _until_batches_end(self) -> None:
+        """Their agents are stopped by then. A batch that doesn't end holds up nobody for long."""
+        open_batches = [batch for place, batch in self.batches.items() if place not in self.reports]
+        try:
+            await workflow.wait_condition(lambda: all(batch.done() for batch in open_batches), timeout=CANCEL_PATIENCE)
+        except TimeoutError:
+            workflow.logger.warning("some of %s batches did not end when they were cancelled", len(open_batches))
 
     async def _finish(self, status: Any, error: str | None = None) -> None:
         if self.cursor.epoch == 0:

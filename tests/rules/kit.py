@@ -18,6 +18,7 @@ from relight.types.run_file import RunFile, parse_run_file
 from relight.types.wire import AttemptOutcome, FinishRequest, OpenAnswer, OpenedAttempt, OpenRequest
 from tests.support.orchestration import run_file, write_tasks
 from tests.support.seeds import seed_engine
+from tests.support.store_kit import call
 
 _keys = itertools.count(1)
 
@@ -78,8 +79,16 @@ class HandRun:
     async def play(
         self, rollout_id: str, reward: float | None = 1.0, failure: FailureClass | None = None
     ) -> AttemptOutcome:
-        """One attempt, from opening to its end."""
-        return await self.end(await self.opened(rollout_id), None if failure else reward, failure)
+        """One attempt with a model call, from opening to its end."""
+        attempt = await self.opened(rollout_id)
+        await self.store.commit_generations([call(attempt, 1, delivered="yes")])
+        return await self.end(attempt, None if failure else reward, failure)
+
+    async def play_all(self, step: int, kind: str = "train") -> None:
+        """Every rollout of a step that is open; those with an even index are right."""
+        for row in await self.rollouts(step, kind):
+            if row["ended_at"] is None:
+                await self.play(row["rollout_id"], float(row["index_in_group"] % 2 == 0))
 
     async def advance(self, step: int, batch: int = 0, kind: Any = "train") -> Advance:
         question = AdvanceInput(run=self.name, epoch=self.epoch, step=step, kind=kind, batch=batch)

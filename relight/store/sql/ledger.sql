@@ -47,6 +47,9 @@ where run = $1 and step = $2 and status = 'ledgered'
 returning metrics, greatest(extract(epoch from sampled_at - planned_at), 0)::float8 as sampling,
           greatest(extract(epoch from recorded_at - planned_at), 0)::float8 as total
 
+-- name: add_step_metrics
+update steps set metrics = metrics || $3::jsonb where run = $1 and step = $2 and status = 'ledgered'
+
 -- name: add_step_seconds
 update steps set seconds = seconds || $3::jsonb where run = $1 and step = $2
 
