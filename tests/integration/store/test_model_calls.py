@@ -246,3 +246,22 @@ async def test_commits_against_finishes_lose_nothing_that_was_answered(postgres_
         deliveries = await postgres_kit.deliveries(attempt.attempt_id)
         assert (2 in deliveries) == (answer == "committed")
         assert "unknown" not in deliveries.values()
+
+
+async def rollouts_read_by_status(kit: PostgresKit) -> int:
+    """How many entries of the index of open rollouts were read so far."""
+    async with kit.database.pool.acquire() as connection:
+        await connection.execute("select pg_stat_force_next_flush()")
+        query = "select idx_tup_read from pg_stat_user_indexes where indexrelname = 'rollouts_open'"
+        return await connection.fetchval(query)
+
+
+async def test_a_commit_looks_at_no_other_rollout_however_many_are_open(postgres_kit: PostgresKit) -> None:
+    for number in range(50):
+        await postgres_kit.add_rollout(f"open-{number}")
+        await opened(postgres_kit, f"open-{number}")
+    attempt = await opened(postgres_kit)
+    before = await rollouts_read_by_status(postgres_kit)
+    for number in (1, 2):
+        assert await states(postgres_kit, call(attempt, number, f"hash-{number}")) == ["committed"]
+    assert await rollouts_read_by_status(postgres_kit) == before
