@@ -16,15 +16,27 @@ BACKLOG = 2048
 class Server(uvicorn.Server):
     """uvicorn, except that a signal which it has obeyed is not raised again: draining is a clean end."""
 
-    def __init__(self, config: uvicorn.Config, on_started: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        on_started: Callable[[], None] | None = None,
+        on_stopping: Callable[[], None] | None = None,
+    ) -> None:
         super().__init__(config)
         self._on_started = on_started
+        self._on_stopping = on_stopping
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, and tell."""
         await super().startup(sockets)
         if self.started and self._on_started:
             self._on_started()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Tell, so that what would go on without end is ended, and drain."""
+        if self._on_stopping:
+            self._on_stopping()
+        await super().shutdown(sockets)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:

@@ -15,6 +15,7 @@ from typing import Any
 
 from relight.errors import RelightError
 from relight.store.database import Database
+from relight.store.events import drop_events
 
 log = logging.getLogger(__name__)
 PERIOD_SECONDS = 0.5
@@ -22,7 +23,7 @@ LEASE_SECONDS = 5.0
 BATCH = 200
 KEY_SECONDS = 24 * 3600.0
 """How long an idempotency key is remembered."""
-HOUSEKEEPING_SECONDS = 600.0
+HOUSEKEEPING_SECONDS = 60.0
 HOLDER = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
@@ -58,6 +59,7 @@ async def keep_sweeping(
                 pause = lease_seconds / 2
             elif loop.time() >= forget_at:
                 await database.execute("drop_old_keys", KEY_SECONDS)
+                await drop_events(database)
                 forget_at = loop.time() + HOUSEKEEPING_SECONDS
         except RelightError as error:  # Postgres is away: nothing is lost, it is only found later
             log.warning("can't look for overdue attempts: %s", error)

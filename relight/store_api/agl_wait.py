@@ -3,25 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 from fastapi import Request
 
+from relight.store_api.events import Streams
+
 Answer = TypeVar("Answer")
 
 
-async def unless_gone(request: Request, work: Coroutine[Any, Any, Answer]) -> Answer | None:
-    """Do what takes long, unless the caller leaves meanwhile: then nobody reads the answer, and it is None."""
+async def unless_gone(
+    request: Request, work: Coroutine[Any, Any, Answer], at_the_end: Callable[[], Awaitable[Answer]]
+) -> Answer | None:
+    """Do what takes long, unless the caller leaves meanwhile: then nobody reads the answer, and it is None.
+
+    Where the service ends first, `at_the_end` answers.
+    """
+    streams: Streams = request.app.state.streams
     task = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(_left(request))
+    ending = asyncio.ensure_future(streams.ending.wait())
     try:
-        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
-        return task.result() if task.done() else None
+        await asyncio.wait({task, gone, ending}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+        return None if gone.done() else await at_the_end()
     finally:
-        for job in (task, gone):
+        for job in (task, gone, ending):
             job.cancel()
-        await asyncio.gather(task, gone, return_exceptions=True)
+        await asyncio.gather(task, gone, ending, return_exceptions=True)
 
 
 async def _left(request: Request) -> None:

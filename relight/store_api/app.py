@@ -17,7 +17,7 @@ from relight.store.database import Database
 from relight.store.ingest import SpanIngest
 from relight.store.interface import AttemptStore
 from relight.store.lightning import LightningStore
-from relight.store_api import agl, agl_queries, commands, metrics, otlp, routes, views
+from relight.store_api import agl, agl_queries, commands, events, metrics, otlp, routes, views
 from relight.store_api.agent_tokens import AgentTokens
 from relight.store_api.gate import Gate
 from relight.store_api.lightning import RolloutStore
@@ -54,20 +54,21 @@ def create_app(
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
         yield
-        await service.aclose()
-        await traces.aclose()
+        await aclose(app)
 
     app = FastAPI(title="Relight store", version=version("relight"), lifespan=lifespan, docs_url=None, redoc_url=None)
     app.state.service = service
     app.state.database = database
     app.state.otlp = traces
     app.state.lightning = RolloutStore(database, spans, lightning)
+    app.state.streams = events.Streams(database)
     app.state.snapshot = metrics.Snapshot(database)
     app.add_api_route("/healthz", _healthz, include_in_schema=False)
     app.add_api_route("/readyz", _ready_route(database), include_in_schema=False)
     app.include_router(metrics.router)
     app.include_router(routes.router)
     app.include_router(views.router)
+    app.include_router(events.router)  # first: `events` is no command
     app.include_router(commands.router)
     app.include_router(agl_queries.router)  # first: `search` is no rollout's id
     app.include_router(agl.router)
@@ -83,6 +84,14 @@ def create_app(
     )
     app.add_middleware(HttpMetrics, path_of=metrics.route_path)  # outermost: what the gate refuses counts too
     return app
+
+
+async def aclose(app: FastAPI) -> None:
+    """Finish what is under way; store and database stay open."""
+    await app.state.streams.aclose()
+    await app.state.service.aclose()
+    await app.state.lightning.aclose()
+    await app.state.otlp.aclose()
 
 
 def _complete_schema(app: FastAPI) -> None:

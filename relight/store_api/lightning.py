@@ -18,6 +18,7 @@ class RolloutStore:
         self._database = database
         self._spans = spans
         self._store = measured(store) if store else None
+        self._own: PostgresLightningStore | None = None
         self._making = asyncio.Lock()
 
     async def __call__(self) -> LightningStore:
@@ -25,5 +26,11 @@ class RolloutStore:
         if self._store is None:
             async with self._making:
                 if self._store is None:
-                    self._store = measured(await PostgresLightningStore.create(self._database, spans=self._spans))
+                    self._own = await PostgresLightningStore.create(self._database, spans=self._spans)
+                    self._store = measured(self._own)
         return self._store
+
+    async def aclose(self) -> None:
+        """Finish what is under way, where the store was made here."""
+        if self._own:
+            await self._own.aclose()

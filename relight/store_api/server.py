@@ -83,6 +83,7 @@ async def _serve(
     redactor = Redactor(settings.redact_patterns, [settings.token_value or ""])
     store = await PostgresStore.create(database, settings.gateway_url, redactor)
     await ensure_partitions(database)
+    await database.execute("forget_strange_events")
     url = f"http://{listener.getsockname()[0]}:{listener.getsockname()[1]}"
     report = _own_report(url)
     await store.register_worker(report)
@@ -95,7 +96,7 @@ async def _serve(
         limit_concurrency=MAX_REQUESTS,
         timeout_graceful_shutdown=DRAIN_SECONDS,
     )
-    server = Server(config, lambda: _announce(url, on_ready))
+    server = Server(config, lambda: _announce(url, on_ready), app.state.streams.end)
     async with asyncio.TaskGroup() as group:
         side_tasks = [
             group.create_task(_keep_house(database, Policy(settings.retention_days, settings.retention_bytes))),

@@ -14,7 +14,7 @@ from uvicorn.server import ServerState
 
 from relight.store.database import Database
 from relight.store.interface import AttemptStore
-from relight.store_api.app import create_app
+from relight.store_api.app import aclose, create_app
 from relight.store_api.server import bind
 
 TOKEN = "admin-token"
@@ -43,9 +43,9 @@ async def store_service(
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
     finally:
         server.close()
+        app.state.streams.end()
         for connection in list(state.connections):
             connection.shutdown()
         while state.tasks:
             await asyncio.wait(state.tasks)
-        await app.state.service.aclose()
-        await app.state.otlp.aclose()
+        await aclose(app)

@@ -141,6 +141,7 @@ async def test_every_route_of_the_store_service_refuses_strangers(
     app = create_app(kit.store, kit.database, token=TOKEN)
     paths = routes_of(app) - OPEN
     assert len(paths) > 20
+    assert {"/v1/relight/events", "/v1/relight/runs/x/events", "/v1/relight/runs", "/v1/traces"} <= paths
     headers = strangers((await opened(kit, "r2")).token)
     async with store_service(kit.store, kit.database) as url:
         assert await leaks(session, url, paths - FOR_AGENTS | {"/", "/docs", "/no/such/route"}, headers) == []

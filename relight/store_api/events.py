@@ -1,0 +1,236 @@
+"""What changes, as it changes: server-sent events, for the dashboard, for commands and for other programs.
+
+A stream begins with what follows `Last-Event-ID` (or `after`, or `since`), else with now. Every event brings the cursor
+to go on from; so does the comment that comes while nothing happens, so that a reader of rare events falls behind
+nothing. Streams end when the service does, and where their reader stands still.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query, Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from relight.errors import InvalidRequestError, OverloadedError, PostgresError
+from relight.store import views
+from relight.store.database import Database
+from relight.store.event_tail import EventTail, Page, cursor_at
+from relight.store.events import Cursor, Event, EventsMissed, Wanted, cursor_now, cursor_since, read_page
+from relight.types.events import EventKind
+
+router = APIRouter(prefix="/v1/relight", tags=["views"])
+MAX_STREAMS = 1000
+"""At once, of one service; more get 503."""
+BEAT_SECONDS = 15.0
+STALLED_SECONDS = 60.0
+"""Who has read nothing for so long is let go, and comes again with its cursor."""
+AWAY_SECONDS = 1.0
+END_SECONDS = 1.0
+RETRY = b"retry: 2000\n"
+RESET = b'event: reset\ndata: {"kind":"reset"}\n'
+HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+MEDIA_TYPE = "text/event-stream"
+
+Kinds = Annotated[list[EventKind] | None, Query(description="Of these kinds alone; may be given several times.")]
+After = Annotated[str | None, Query(description="A cursor; a Last-Event-ID is one, and wins.")]
+Since = Annotated[datetime | None, Query(description="Or from a time on: ISO 8601, or seconds since 1970.")]
+Follow = Annotated[bool, Query(description="False: end with what there is now.")]
+LastId = Annotated[str | None, Header(alias="Last-Event-ID")]
+
+
+class Streams:
+    """All streams of this process."""
+
+    def __init__(self, database: Database, tail: EventTail | None = None, *, max_streams: int = MAX_STREAMS) -> None:
+        self.database = database
+        self.tail = tail or EventTail(database)
+        self.max_streams = max_streams
+        self.open = 0
+        self.ending = asyncio.Event()
+
+    def end(self) -> None:
+        """End them all: the service does."""
+        self.ending.set()
+
+    async def aclose(self) -> None:
+        """End them, and stop looking."""
+        self.end()
+        await self.tail.aclose()
+
+    async def start(self, after: str | None, since: datetime | None) -> tuple[Cursor, bool]:
+        """Where a stream begins, and whether what it should begin with is no longer kept."""
+        if not after and since:
+            return await cursor_since(self.database, since if since.tzinfo else since.replace(tzinfo=UTC))
+        wanted = Cursor.parse(after) if after else None
+        now = await cursor_now(self.database)
+        if wanted is None:
+            return now, False
+        # A cursor from the future is that of another server, whose backup was restored here.
+        strange = not now.seen.covers(wanted.window or wanted.seen)
+        return (now, True) if strange else (wanted, False)
+
+
+class EventStream(Response):
+    """One stream."""
+
+    media_type = MEDIA_TYPE
+
+    def __init__(self, streams: Streams, cursor: Cursor, wanted: Wanted, *, missed: bool, follow: bool) -> None:
+        super().__init__(headers=HEADERS)
+        del self.headers["content-length"]
+        self._streams = streams
+        self._cursor = cursor
+        self._wanted = wanted
+        self._missed = missed
+        self._follow = follow
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Tell until the reader has left, the service ends, or there is no more to tell."""
+        self._streams.open += 1
+        jobs = [asyncio.ensure_future(job) for job in (self._tell(send), _left(receive), self._streams.ending.wait())]
+        try:
+            await asyncio.wait(jobs, return_when=asyncio.FIRST_COMPLETED)
+            telling = jobs[0]
+            if telling.done():
+                telling.result()
+        finally:
+            self._streams.open -= 1
+            for job in jobs:
+                job.cancel()
+            await asyncio.gather(*jobs, return_exceptions=True)
+        with suppress(TimeoutError, OSError):
+            async with asyncio.timeout(END_SECONDS):
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _tell(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        with suppress(TimeoutError):
+            async for part in self._parts():
+                async with asyncio.timeout(STALLED_SECONDS):
+                    await send({"type": "http.response.body", "body": part, "more_body": True})
+
+    async def _parts(self) -> AsyncGenerator[bytes]:
+        yield RETRY + (RESET if self._missed else b"") + _id(self._cursor)
+        if not self._follow:
+            async for part in self._rest():
+                yield part
+            return
+        async with self._streams.tail.followed():
+            while True:
+                yield await self._next()
+
+    async def _rest(self) -> AsyncGenerator[bytes]:
+        """All that there is now."""
+        try:
+            now = (await cursor_now(self._streams.database)).seen
+            while self._cursor.window or not self._cursor.seen.covers(now):
+                page = await read_page(self._streams.database, self._cursor, self._wanted)
+                yield self._written(page)
+        except EventsMissed:
+            yield await self._begin_anew()
+
+    async def _next(self) -> bytes:
+        """What comes next; a comment where nothing does."""
+        try:
+            async with asyncio.timeout(BEAT_SECONDS):
+                return self._written(await self._streams.tail.next_page(self._cursor, self._wanted))
+        except EventsMissed:
+            return await self._begin_anew()
+        except TimeoutError:
+            return b": nothing new\n" + _id(self._cursor)
+        except PostgresError:
+            await asyncio.sleep(AWAY_SECONDS)
+            return b": Postgres is away\n" + _id(self._cursor)
+
+    async def _begin_anew(self) -> bytes:
+        with suppress(PostgresError):  # then it is found again that something is missing
+            self._cursor = await cursor_now(self._streams.database)
+            return RESET + _id(self._cursor)
+        return b""
+
+    def _written(self, page: Page) -> bytes:
+        before, (events, self._cursor) = self._cursor, page
+        if not events:
+            return b""
+        last = len(events) - 1
+        cursors = (
+            self._cursor if n == last else cursor_at(before, self._cursor, event) for n, event in enumerate(events)
+        )
+        return b"".join(_frame(event, cursor) for event, cursor in zip(events, cursors, strict=True))
+
+
+def _frame(event: Event, cursor: Cursor) -> bytes:
+    return b"event: %s\ndata: %s\n" % (event.kind.encode(), event.json) + _id(cursor)
+
+
+def _id(cursor: Cursor) -> bytes:
+    return f"id: {cursor}\n\n".encode()
+
+
+async def _left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _stream(
+    request: Request, wanted: Wanted, after: str | None, since: datetime | None, follow: bool
+) -> EventStream:
+    streams: Streams = request.app.state.streams
+    if streams.open >= streams.max_streams:
+        raise OverloadedError(f"this service has {streams.open} streams of events already; try again shortly")
+    cursor, missed = await streams.start(after, since)
+    return EventStream(streams, cursor, wanted, missed=missed, follow=follow)
+
+
+RESPONSES: dict[int | str, dict[str, Any]] = {
+    200: {"content": {MEDIA_TYPE: {}}, "description": "Server-sent events, until the reader leaves."}
+}
+
+
+@router.get("/events", response_class=Response, responses=RESPONSES)
+async def read_events(
+    request: Request,
+    run: str | None = None,
+    rollout: str | None = None,
+    kind: Kinds = None,
+    after: After = None,
+    since: Since = None,
+    follow: Follow = True,
+    last_event_id: LastId = None,
+) -> EventStream:
+    """What changes: of everything, of a run or of a rollout."""
+    wanted = Wanted(_storable(run), _storable(rollout), frozenset(kind) if kind else None)
+    return await _stream(request, wanted, last_event_id or after, since, follow)
+
+
+@router.get("/runs/{run}/events", response_class=Response, responses=RESPONSES)
+async def read_run_events(
+    request: Request,
+    run: str,
+    kind: Kinds = None,
+    after: After = None,
+    since: Since = None,
+    follow: Follow = True,
+    last_event_id: LastId = None,
+) -> EventStream:
+    """What changes in a run."""
+    await views.get_run(request.app.state.database, run)
+    wanted = Wanted(run, None, frozenset(kind) if kind else None)
+    return await _stream(request, wanted, last_event_id or after, since, follow)
+
+
+def _storable(name: str | None) -> str | None:
+    """A name that may be asked for.
+
+    Raises:
+        InvalidRequestError: no name has such characters.
+    """
+    if name is not None and "\0" in name:
+        raise InvalidRequestError(f"a name without NUL characters is needed; given {name!r}")
+    return name
