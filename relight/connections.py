@@ -8,11 +8,14 @@ from typing import Any
 from temporalio.client import Client
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.envconfig import ClientConfig
-from temporalio.service import RPCError
+from temporalio.service import KeepAliveConfig, RPCError
 
 from relight.errors import ConfigError, TemporalError
 from relight.settings import Settings
 from relight.store.database import Database
+
+TEMPORAL_ALIVE = KeepAliveConfig(interval_millis=15_000, timeout_millis=5_000)
+"""A connection to Temporal on which a ping is not answered is given up. More pings than one in 10 s it refuses."""
 
 
 async def connect_temporal(settings: Settings, *, timeout_seconds: float = 10.0) -> Client:
@@ -26,7 +29,8 @@ async def connect_temporal(settings: Settings, *, timeout_seconds: float = 10.0)
     _setting("temporal_namespace", settings, options, "namespace")
     try:
         return await asyncio.wait_for(
-            Client.connect(**options, data_converter=pydantic_data_converter), timeout_seconds
+            Client.connect(**options, data_converter=pydantic_data_converter, keep_alive_config=TEMPORAL_ALIVE),
+            timeout_seconds,
         )
     except (RuntimeError, RPCError, TimeoutError, OSError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -17,6 +17,8 @@ from urllib.parse import urlsplit
 
 from httptools import HttpParserError, HttpResponseParser
 
+from relight.keepalive import keep_transport_alive
+
 CONNECT_SECONDS = 5.0
 IDLE_SECONDS = 3.0
 """uvicorn closes idle connections after 5 s; ours go first, so that none breaks as it is used."""
@@ -110,6 +112,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
+        keep_transport_alive(transport)
 
     def data_received(self, data: bytes) -> None:
         if self._parser is None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator
 import uvicorn
 
 from relight.errors import RelightError
+from relight.keepalive import keep_alive
 
 BACKLOG = 2048
 
@@ -56,6 +57,7 @@ def listen(host: str, port: int, what: str, setting: str, error_type: type[Relig
     # The protocol is named because asyncio sends small answers at once only on sockets that name it.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    keep_alive(listener)
     try:
         listener.bind((host, port))
         listener.listen(BACKLOG)

@@ -189,7 +189,7 @@ async def open_gateway(
         beside += [tasks.create_task(beat(store, attempts)), tasks.create_task(watch(engines))]
         router = Router(engines, providers)
         try:
-            yield Gateway(attempts, router, Calls(router, recorder, limits), limits, admin_token)
+            yield Gateway(attempts, router, Calls(router, recorder, attempts, limits), limits, admin_token)
         finally:
             await recorder.drain(DRAIN_SECONDS)
             for task in beside:

@@ -9,18 +9,21 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from time import monotonic
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 from relight.errors import ConflictError, NotFoundError, OverloadedError, StoreError, UnauthorizedError
 from relight.llm_proxy.refusal import Refusal, bad_key, superseded, unavailable
 from relight.llm_proxy.waits import WaitClock
 from relight.store.interface import AttemptStore
-from relight.types.wire import CallContext, ResolveRequest
+from relight.types.wire import CallContext, RecallRequest, ResolveRequest, UndeliveredCall
 
 Key = tuple[str, str]
+T = TypeVar("T")
 
 FIRST_WAIT_SECONDS = 300.0
 """How long a call waits for the store before the run's own `engine_wait_seconds` is known."""
@@ -55,6 +58,8 @@ class Attempt:
     _free: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
     _own: set[int] = field(default_factory=set[int])
     _leftovers: list[Leftover] = field(default_factory=list[Leftover])
+    _handed: dict[str, int | None] = field(default_factory=dict[str, int | None])
+    """By request: the call whose answer left for the agent, while no other like it has begun. None: there are two."""
 
     @property
     def key(self) -> Key:
@@ -77,6 +82,7 @@ class Attempt:
 
     def take_number(self, request_hash: str) -> int:
         """The call's number; one that the same request had before and did not use is used first."""
+        self._handed.pop(request_hash, None)
         free = self._free.get(request_hash)
         if free:
             return free.pop(0)
@@ -98,6 +104,17 @@ class Attempt:
     def leave(self, leftover: Leftover) -> None:
         """Keep an answer for the next identical call."""
         self._leftovers.append(leftover)
+
+    def hand(self, leftover: Leftover) -> None:
+        """An answer has left for the agent; whether it arrives, only the agent will know."""
+        number = leftover.call_number
+        self._handed[leftover.request_hash] = (
+            number if self._handed.get(leftover.request_hash, number) == number else None
+        )
+
+    def handed(self, request_hash: str) -> int | None:
+        """The call whose answer has left last for this request, if there is no doubt which that was."""
+        return self._handed.get(request_hash)
 
     def forget(self, leftover: Leftover) -> None:
         """It was not committed after all."""
@@ -169,7 +186,7 @@ class Attempts:
         known = self._known.get(key)
         clock = known.clock if known else self._pending.setdefault(key, WaitClock())
         try:
-            context = await self._ask(request, clock)
+            context = await self._ask(partial(self._store.resolve, request), key, clock)
         finally:
             self._pending.pop(key, None)
         attempt = self._known.get(key) or Attempt(context, digest, clock, next_call=context.next_call_number)
@@ -177,17 +194,38 @@ class Attempts:
         self._known[key] = attempt
         return attempt
 
-    async def _ask(self, request: ResolveRequest, clock: WaitClock) -> CallContext:
+    async def owed(self, attempt: Attempt, token: str, request_hash: str, declared_retry: bool) -> Leftover | None:
+        """An answer that is there already: it did not arrive, or the agent says so by declaring a retry.
+
+        Raises:
+            Refusal: the token is dead, or the store stays away.
+        """
+        leftover = attempt.take_leftover(request_hash, declared_retry)
+        number = attempt.handed(request_hash) if leftover is None and declared_retry else None
+        if number is None:
+            return leftover
+        rollout_id, attempt_id = attempt.key
+        request = RecallRequest(rollout_id=rollout_id, attempt_id=attempt_id, token=token, call_number=number)
+        call = await self._ask(partial(self._recall, request), attempt.key, attempt.clock)
+        return call and Leftover(call.call_number, call.request_hash, call.response, certain=False)
+
+    async def _recall(self, request: RecallRequest) -> UndeliveredCall | None:
+        try:
+            return (await self._store.recall(request)).call
+        except NotFoundError:  # the store service is older than this gateway
+            return None
+
+    async def _ask(self, ask: Callable[[], Awaitable[T]], key: Key, clock: WaitClock) -> T:
         with clock.call() as wait:
             wait.begin(monotonic())
             pause = 0.05
             while True:
                 try:
-                    return await self._store.resolve(request)
+                    return await ask()
                 except (UnauthorizedError, NotFoundError):
                     raise bad_key() from None
                 except ConflictError as error:
-                    self._known.pop((request.rollout_id, request.attempt_id), None)
+                    self._known.pop(key, None)
                     raise superseded(error.message) from None
                 except (StoreError, OverloadedError) as error:
                     if wait.seconds > FIRST_WAIT_SECONDS:

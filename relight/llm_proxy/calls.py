@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from time import monotonic
 from typing import TypeVar
 
-from relight.llm_proxy.attempts import Attempt, Leftover
+from relight.llm_proxy.attempts import Attempt, Attempts, Leftover
 from relight.llm_proxy.call import Call, ask, read_chunk
 from relight.llm_proxy.capture import read_answer
 from relight.llm_proxy.exchange import Exchange
@@ -39,9 +39,10 @@ NOTICED_SECONDS = 0.25
 class Calls:
     """Serves model calls."""
 
-    def __init__(self, router: Router, recorder: Recorder, limits: Limits) -> None:
+    def __init__(self, router: Router, recorder: Recorder, attempts: Attempts, limits: Limits) -> None:
         self._router = router
         self._recorder = recorder
+        self._attempts = attempts
         self._limits = limits
 
     async def serve(self, exchange: Exchange, attempt: Attempt, content: bytes) -> None:
@@ -58,7 +59,7 @@ class Calls:
             self._recorder.under_way -= 1
 
     async def _serve(self, exchange: Exchange, attempt: Attempt, prepared: Prepared) -> None:
-        leftover = attempt.take_leftover(prepared.request_hash, exchange.declared_retry)
+        leftover = await self._attempts.owed(attempt, exchange.token, prepared.request_hash, exchange.declared_retry)
         if leftover is not None:
             await self._replay(exchange, attempt, prepared, leftover)
             return

@@ -158,6 +158,7 @@ class Recorder:
         leftover.certain = True
         if arrived:
             attempt.failed.discard(leftover.request_hash)
+            attempt.hand(leftover)
         else:
             attempt.leave(leftover)
         attempt.touch()

@@ -11,6 +11,7 @@ from time import monotonic
 
 import aiohttp
 
+from relight.keepalive import alive_socket
 from relight.llm_proxy.refusal import PassedOn
 from relight.llm_proxy.requests import Route
 from relight.llm_proxy.targets import Target, TargetAway
@@ -104,7 +105,8 @@ def retry_after(response: aiohttp.ClientResponse) -> float:
 def open_session() -> aiohttp.ClientSession:
     """Connections to all providers: as many as there are calls, whose time is limited elsewhere."""
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
-    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=timeout, trust_env=True)
+    connector = aiohttp.TCPConnector(limit=0, socket_factory=alive_socket)
+    return aiohttp.ClientSession(connector=connector, timeout=timeout, trust_env=True)
 
 
 class Upstreams:

@@ -42,6 +42,8 @@ from relight.types.wire import (
     HandOver,
     OpenAnswer,
     OpenRequest,
+    RecalledCall,
+    RecallRequest,
     ResolveRequest,
     SpanRecord,
     Transcript,
@@ -99,6 +101,10 @@ class StoreClient(PatientHttp):
     async def resolve(self, request: ResolveRequest, *, patience_seconds: float | None = None) -> CallContext:
         """Who is behind an attempt's token."""
         return await self._post("/gateway/resolve", request, CallContext, patience_seconds)
+
+    async def recall(self, request: RecallRequest, *, patience_seconds: float | None = None) -> RecalledCall:
+        """A call whose answer did not arrive after all."""
+        return await self._post("/gateway/recall", request, RecalledCall, patience_seconds)
 
     async def commit_generations(
         self, items: Sequence[GenerationRecord], *, patience_seconds: float | None = None

@@ -19,6 +19,7 @@ import asyncpg
 import orjson
 
 from relight.errors import ConflictError, InvalidRequestError, NotFoundError, PostgresError, RelightError
+from relight.store.live_connection import COMMAND_SECONDS, CONNECT_SECONDS, SET, LiveConnection
 
 Connection = Any
 """A pooled asyncpg connection; asyncpg ships no types for it."""
@@ -28,9 +29,10 @@ OUR_STATES: dict[str, type[RelightError]] = {"RL404": NotFoundError, "RL409": Co
 """SQLSTATEs that our triggers and functions raise."""
 AWAY = ("08", "53", "57")
 """Classes of SQLSTATE that pass by themselves: connection lost, out of resources, shutting down or starting."""
-TRY_AGAIN = frozenset({"40001", "40P01", "55P03"})
-"""Serialization failure, deadlock, a lock that was not had in time: the same transaction may be sent again."""
-CONNECT_SECONDS = 10.0
+TRY_AGAIN = frozenset({"25P03", "40001", "40P01", "55P03"})
+"""A transaction that was left alone for too long, serialization failure, deadlock, a lock that was not had in time: the
+same transaction may be sent again."""
+MIGRATION_SECONDS = 3600.0
 UNSTORABLE = ("22", "54")
 """Classes of SQLSTATE for values that can't be stored."""
 
@@ -62,6 +64,7 @@ def _to_json(value: Any) -> str:
 
 
 async def _prepare(connection: Connection) -> None:
+    await connection.execute(SET)
     for kind in ("json", "jsonb"):
         await connection.set_type_codec(kind, encoder=_to_json, decoder=orjson.loads, schema="pg_catalog")
 
@@ -122,8 +125,9 @@ class Database:
                 max_size=max_size,
                 init=_prepare,
                 reset=_reset,
-                command_timeout=60,
+                command_timeout=COMMAND_SECONDS,
                 timeout=CONNECT_SECONDS,
+                connection_class=LiveConnection,
             )
             async with pool.acquire(timeout=CONNECT_SECONDS):
                 pass
@@ -177,7 +181,7 @@ class Database:
     async def migrate(self) -> int:
         """Bring the schema up to date, forward only; returns its version. Safe to call from many processes at once."""
         async with self.transaction() as connection:
-            await connection.execute("select pg_advisory_xact_lock($1)", MIGRATION_LOCK)
+            await connection.execute("select pg_advisory_xact_lock($1)", MIGRATION_LOCK, timeout=MIGRATION_SECONDS)
             await connection.execute(
                 "create table if not exists migrations"
                 " (version int primary key, name text not null, applied_at timestamptz not null default now())"
@@ -185,7 +189,7 @@ class Database:
             current = int(await connection.fetchval("select coalesce(max(version), 0) from migrations") or 0)
             for version, name, text in migrations():
                 if version > current:
-                    await connection.execute(text)
+                    await connection.execute(text, timeout=MIGRATION_SECONDS)
                     await connection.execute("insert into migrations (version, name) values ($1, $2)", version, name)
                     current = version
             return current

@@ -22,6 +22,8 @@ from relight.types.wire import (
     HandOver,
     OpenAnswer,
     OpenRequest,
+    RecalledCall,
+    RecallRequest,
     ResolveRequest,
     SpanRecord,
     Transcript,
@@ -85,6 +87,15 @@ class AttemptStore(Protocol):
 
     async def resolve(self, request: ResolveRequest) -> CallContext:
         """Who is behind an attempt's token, and how its model calls are served.
+
+        Raises:
+            UnauthorizedError: the token is not this attempt's.
+            ConflictError: the attempt is over.
+        """
+        ...
+
+    async def recall(self, request: RecallRequest) -> RecalledCall:
+        """A call whose answer left for the agent, and did not arrive after all.
 
         Raises:
             UnauthorizedError: the token is not this attempt's.

@@ -38,6 +38,8 @@ from relight.types.wire import (
     OpenAnswer,
     OpenedAttempt,
     OpenRequest,
+    RecalledCall,
+    RecallRequest,
     ResolveRequest,
     SpanRecord,
     Transcript,
@@ -334,13 +336,8 @@ class MemoryStore:
 
     async def resolve(self, request: ResolveRequest) -> CallContext:
         """Who is behind an attempt's token."""
-        attempt = self._attempts.get(request.attempt_id)
-        known = attempt is not None and attempt.rollout_id == request.rollout_id
-        if attempt is None or not known or not hmac.compare_digest(attempt.token_hash, token_hash(request.token)):
-            raise UnauthorizedError(f"the token is not that of attempt {request.attempt_id}")
+        attempt = self._behind(request)
         rollout = self.rollouts[attempt.rollout_id]
-        if not self._is_alive(attempt):
-            raise ConflictError(f"attempt {request.attempt_id} is over")
         run = self.runs[rollout.run] if rollout.run else MemoryRun()
         return CallContext(
             rollout_id=rollout.rollout_id,
@@ -358,6 +355,19 @@ class MemoryStore:
             undelivered=attempt.undelivered(),
             upstreams=run.upstreams,
         )
+
+    async def recall(self, request: RecallRequest) -> RecalledCall:
+        """A call whose answer did not arrive after all."""
+        return RecalledCall(call=self._behind(request).recalled(request.call_number))
+
+    def _behind(self, request: ResolveRequest) -> MemoryAttempt:
+        attempt = self._attempts.get(request.attempt_id)
+        known = attempt is not None and attempt.rollout_id == request.rollout_id
+        if attempt is None or not known or not hmac.compare_digest(attempt.token_hash, token_hash(request.token)):
+            raise UnauthorizedError(f"the token is not that of attempt {request.attempt_id}")
+        if not self._is_alive(attempt):
+            raise ConflictError(f"attempt {request.attempt_id} is over")
+        return attempt
 
     def _is_alive(self, attempt: MemoryAttempt) -> bool:
         return not attempt.ended and self.rollouts[attempt.rollout_id].status is not RolloutStatus.CANCELLED

@@ -137,6 +137,16 @@ class MemoryAttempt:
             if call.delivered != "yes"
         ]
 
+    def recalled(self, number: int) -> UndeliveredCall | None:
+        """A call whose answer did not arrive after all."""
+        call = self.calls.get(number)
+        if call is None:
+            return None
+        record = call.record
+        return UndeliveredCall(
+            call_number=number, request_hash=record.request_hash, delivered="unknown", response=record.response
+        )
+
     def has_unresolved_failure(self) -> bool:
         """A call that the platform failed, without a later call of the same request."""
         return any(

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-import asyncpg
-
 from relight.store.database import Database, translated
-
-CONNECT_SECONDS: Any = 10.0
+from relight.store.live_connection import connect, keep_asking
 
 
 @asynccontextmanager
 async def listening(
     database: Database, channel: str, heard: Callable[[str], None], lost: Callable[[], None]
 ) -> AsyncGenerator[None]:
-    """Call `heard` with the payload of each notification, and `lost` when the connection has gone.
+    """Call `heard` with the payload of each notification, and `lost` when the connection has gone or does not answer.
 
     What was announced before this is entered is not heard: look once afterwards.
 
@@ -32,10 +30,13 @@ async def listening(
         lost()
 
     async with translated():
-        connection: Any = await asyncpg.connect(database.url, timeout=CONNECT_SECONDS)
+        connection = await connect(database.url)
+        asking = asyncio.create_task(keep_asking(connection))
         try:
             connection.add_termination_listener(on_end)
             await connection.add_listener(channel, on_message)
             yield
         finally:
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
             connection.terminate()

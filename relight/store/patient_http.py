@@ -18,6 +18,7 @@ import aiohttp
 import orjson
 
 from relight.errors import BY_STATUS, InvalidRequestError, RelightError, StoreError
+from relight.keepalive import alive_socket
 
 AWAY = frozenset({502, 503, 504})
 """Statuses that pass by themselves."""
@@ -136,7 +137,11 @@ class PatientHttp:
         session = self._sessions.get(loop)
         if session is None or session.closed:
             session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=256, keepalive_timeout=4),  # uvicorn closes idle ones after 5 s
+                connector=aiohttp.TCPConnector(
+                    limit=256,
+                    keepalive_timeout=4,  # uvicorn closes idle ones after 5 s
+                    socket_factory=alive_socket,
+                ),
                 timeout=aiohttp.ClientTimeout(total=REQUEST_SECONDS),
                 headers=self._headers,
             )

@@ -30,6 +30,8 @@ from relight.types.wire import (
     HandOver,
     OpenAnswer,
     OpenRequest,
+    RecalledCall,
+    RecallRequest,
     ResolveRequest,
     SpanRecord,
     Transcript,
@@ -155,11 +157,7 @@ class PostgresStore:
 
     async def resolve(self, request: ResolveRequest) -> CallContext:
         """Who is behind an attempt's token."""
-        row = await self.database.row("call_context", request.attempt_id, request.rollout_id)
-        if row is None or not hmac.compare_digest(row["token_hash"], token_hash(request.token)):
-            raise UnauthorizedError(f"the token is not that of attempt {request.attempt_id}")
-        if not row["alive"]:
-            raise ConflictError(f"attempt {request.attempt_id} is over")
+        row = await self._behind(request)
         calls: list[Any] = []
         if row["next_call_number"] > 1:
             calls = await self.database.fetch("undelivered_calls", row["day"], request.attempt_id)
@@ -179,6 +177,20 @@ class PostgresStore:
             undelivered=undelivered(calls),
             upstreams=row["upstreams"],
         )
+
+    async def recall(self, request: RecallRequest) -> RecalledCall:
+        """A call whose answer did not arrive after all."""
+        row = await self._behind(request)
+        found = await self.database.fetch("recall_call", row["day"], request.attempt_id, request.call_number)
+        return RecalledCall(call=next(iter(undelivered(found)), None))
+
+    async def _behind(self, request: ResolveRequest) -> Any:
+        row = await self.database.row("call_context", request.attempt_id, request.rollout_id)
+        if row is None or not hmac.compare_digest(row["token_hash"], token_hash(request.token)):
+            raise UnauthorizedError(f"the token is not that of attempt {request.attempt_id}")
+        if not row["alive"]:
+            raise ConflictError(f"attempt {request.attempt_id} is over")
+        return row
 
     async def commit_generations(self, items: Sequence[GenerationRecord]) -> list[CommitResult]:
         """Record model calls in one transaction."""

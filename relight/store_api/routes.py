@@ -32,6 +32,8 @@ from relight.types.wire import (
     HandOver,
     OpenAnswer,
     OpenRequest,
+    RecalledCall,
+    RecallRequest,
     ResolveRequest,
     Transcript,
 )
@@ -141,6 +143,12 @@ async def add_spans(service: Service, body: SpanBatch) -> SpansStored:
 async def resolve(service: Service, body: ResolveRequest) -> CallContext:
     """Who is behind an attempt's token."""
     return await service.patiently(lambda: service.store.resolve(body))
+
+
+@post("/gateway/recall", RecallRequest, RecalledCall)
+async def recall(service: Service, body: RecallRequest) -> RecalledCall:
+    """A call whose answer did not arrive after all."""
+    return await service.patiently(lambda: service.store.recall(body))
 
 
 @post("/gateway/generations", GenerationBatch, CommitResults)

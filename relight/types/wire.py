@@ -152,6 +152,12 @@ class ResolveRequest(Message):
     token: str
 
 
+class RecallRequest(ResolveRequest):
+    """What was the answer of this call? Its agent says that it did not arrive."""
+
+    call_number: int
+
+
 class UndeliveredCall(Message):
     """A committed generation whose answer may not have arrived (semantics 8)."""
 
@@ -159,6 +165,12 @@ class UndeliveredCall(Message):
     request_hash: str
     delivered: Literal["no", "unknown"]
     response: dict[str, Any]
+
+
+class RecalledCall(Message):
+    """A call's answer, where it is known."""
+
+    call: UndeliveredCall | None = None
 
 
 class CallContext(Message):

@@ -17,6 +17,7 @@ import asyncpg
 from temporalio.client import Client
 from temporalio.service import RPCError
 
+from relight.connections import TEMPORAL_ALIVE
 from relight.errors import ConfigError
 from relight.settings import Settings
 from relight.worker import postgres_server, temporal_server
@@ -229,6 +230,8 @@ class PartFactory:
     async def _connect(self) -> Client:
         if self.client is None:
             self.client = await Client.connect(
-                self.settings.temporal_address, namespace=self.settings.temporal_namespace
+                self.settings.temporal_address,
+                namespace=self.settings.temporal_namespace,
+                keep_alive_config=TEMPORAL_ALIVE,
             )
         return self.client

@@ -22,6 +22,8 @@ from relight.types.wire import (
     DeliveryMark,
     EngineInfo,
     GenerationRecord,
+    RecalledCall,
+    RecallRequest,
     ResolveRequest,
     UndeliveredCall,
 )
@@ -104,6 +106,14 @@ class ScriptedStore:
             ],
             **self.context,
         )
+
+    async def recall(self, request: RecallRequest) -> RecalledCall:
+        self._reached()
+        record = self.records[(request.attempt_id, request.call_number)]
+        hashed, response = record.request_hash, record.response
+        number = request.call_number
+        call = UndeliveredCall(call_number=number, request_hash=hashed, delivered="unknown", response=response)
+        return RecalledCall(call=call)
 
     async def commit_generations(self, items: Sequence[GenerationRecord]) -> list[CommitResult]:
         self.committing += 1

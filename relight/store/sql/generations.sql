@@ -9,6 +9,11 @@ from generations g join bodies b on b.day = $1 and b.hash = g.response
 where g.day = $1 and g.attempt_id = $2 and g.delivered in ('no', 'unknown')
 order by g.call_number
 
+-- name: recall_call
+select g.call_number, g.request_hash, 'unknown' as delivered, b.body as response
+from generations g join bodies b on b.day = $1 and b.hash = g.response
+where g.day = $1 and g.attempt_id = $2 and g.call_number = $3 limit 1
+
 -- name: add_call_failures
 select add_call_failures_v1($1, $2, $3, $4, $5)
 

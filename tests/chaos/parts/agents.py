@@ -38,7 +38,7 @@ async def two_turns(task: dict[str, Any], llm: LLM) -> float:
     """Ask, answer what came, ask again; the reward is a number made of both answers."""
     said: list[str] = []
     ledger = Ledger(llm.endpoint)
-    async with AsyncOpenAI(base_url=llm.endpoint, api_key=llm.api_key, max_retries=10) as client:
+    async with AsyncOpenAI(base_url=llm.endpoint, api_key=llm.api_key, max_retries=20, timeout=20) as client:
         for turn in range(2):
             content = f"{task['question']} {turn} {' '.join(said)}"
             ledger.write("ask", turn=turn)

@@ -8,7 +8,7 @@ import math
 import pytest
 
 from relight.errors import ConflictError, UnauthorizedError
-from relight.types.wire import Choice, DeliveryMark, OpenedAttempt, ResolveRequest
+from relight.types.wire import Choice, DeliveryMark, OpenedAttempt, RecallRequest, ResolveRequest
 from tests.support.store_kit import PostgresKit, StoreKit, call, finish, opened
 
 
@@ -54,6 +54,22 @@ async def test_a_dead_attempts_token_is_a_conflict(kit: StoreKit) -> None:
     await finish(kit, new)
     with pytest.raises(ConflictError):
         await kit.store.resolve(resolving(new))
+
+
+async def test_a_call_is_recalled_by_its_attempt_and_by_nobody_else(kit: StoreKit) -> None:
+    attempt = await opened(kit)
+    sent = call(attempt, 1)
+    await kit.store.commit_generations([sent])
+    await kit.store.mark_delivered(
+        [DeliveryMark(rollout_id="r1", attempt_id=attempt.attempt_id, call_number=1, delivered="yes")]
+    )
+    asked = RecallRequest(**resolving(attempt).model_dump(), call_number=1)
+    found = (await kit.store.recall(asked)).call
+    assert found is not None
+    assert (found.call_number, found.request_hash, found.response) == (1, sent.request_hash, sent.response)
+    assert (await kit.store.recall(asked.model_copy(update={"call_number": 2}))).call is None
+    with pytest.raises(UnauthorizedError):
+        await kit.store.recall(asked.model_copy(update={"token": "rl-wrong"}))
 
 
 async def test_calls_of_a_cancelled_rollout_are_refused(kit: StoreKit) -> None:

@@ -64,6 +64,39 @@ async def test_after_a_delivered_answer_the_same_question_is_asked_anew(tmp_path
     assert list(store.calls()) == [1, 2]
 
 
+async def test_an_answer_that_left_and_did_not_arrive_is_given_again_to_a_declared_retry(tmp_path: Path):
+    """The network lost it behind the gateway's back, which could only see that it was sent."""
+    async with parts(tmp_path) as (client, store, engine):
+        _, first = await client.call()
+        await store.until(lambda: store.delivered() == {1: "yes"})
+        _, again = await client.call(retry=1)
+        _, once_more = await client.call(retry=2)
+    assert content_of(again) == content_of(once_more) == content_of(first)
+    assert list(store.calls()) == [1]
+    assert len(engine.requests) == 1
+
+
+async def test_a_retry_is_sampled_anew_where_two_answers_to_the_same_question_left(tmp_path: Path):
+    async with parts(tmp_path) as (client, store, engine):
+        await asyncio.gather(client.call(), client.call())
+        await client.call(retry=1)
+    assert list(store.calls()) == [1, 2, 3]
+    assert len(engine.requests) == 3
+
+
+async def test_a_retry_of_a_call_that_failed_is_not_given_the_answer_of_an_earlier_one(tmp_path: Path):
+    async with parts(tmp_path) as (client, store, engine):
+        await client.call()
+        await engine.stop()
+        call = asyncio.create_task(client.call())
+        lists = store.lists
+        await store.until(lambda: store.lists > lists)
+        await leave(call)
+        await engine.start()
+        await client.call(retry=1)
+    assert list(store.calls()) == [1, 2]
+
+
 async def test_after_a_restart_an_undelivered_answer_is_given_again(tmp_path: Path):
     async with parts(tmp_path) as (client, store, engine):
         await client.call()

@@ -1,0 +1,96 @@
+"""Connections to Postgres that look alive and are dead: who waits on one is told, and the next is a new one."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+from collections.abc import AsyncGenerator
+
+import pytest
+
+from relight.errors import PostgresError
+from relight.store import database as databases
+from relight.store import live_connection
+from relight.store.database import Database
+from relight.store.notifications import listening
+from tests.chaos.network import BOTH, LOOPBACK, Edge, Target, Way
+
+
+@pytest.fixture
+async def edge(database_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[Edge]:
+    """A way to Postgres, and little patience with it."""
+    monkeypatch.setattr(databases, "COMMAND_SECONDS", 2.0)
+    monkeypatch.setattr(live_connection, "CANCEL_SECONDS", 0.5)
+    monkeypatch.setattr(live_connection, "PING_SECONDS", 0.2)
+    edge = Edge("test->postgres", random.Random(1))
+    edge.target = Target.of(database_url)
+    await edge.listen()
+    yield edge
+    await edge.close()
+
+
+@pytest.fixture
+async def through(edge: Edge, database_url: str) -> AsyncGenerator[Database]:
+    """Postgres at the end of that way."""
+    path = database_url.partition("?")[0].partition("@/")
+    database = await Database.connect(f"{path[0]}@{LOOPBACK}:{edge.port}/{path[2]}?sslmode=disable", max_size=2)
+    yield database
+    await database.close()
+
+
+@pytest.mark.parametrize("ways", [BOTH, {Way.UP}, {Way.DOWN}])
+async def test_a_query_on_a_dead_connection_ends_and_the_next_gets_a_new_one(
+    edge: Edge, through: Database, ways: frozenset[Way]
+) -> None:
+    assert await through.pool.fetchval("select 1") == 1
+    edge.lose(frozenset(ways))
+    with pytest.raises(PostgresError):
+        async with databases.translated(), asyncio.timeout(30):
+            await through.pool.fetchval("select 2")
+    async with asyncio.timeout(30):
+        assert await through.pool.fetchval("select 3") == 3
+    assert edge.lost_bytes
+
+
+async def test_connections_are_dropped_where_not_even_a_cancel_gets_through(edge: Edge, through: Database) -> None:
+    async with through.transaction() as one, through.transaction() as other:
+        assert await one.fetchval("select 1") == await other.fetchval("select 1")
+    edge.lose(new_too=True)
+    async with asyncio.timeout(30):
+        failed = await asyncio.gather(*(through.value("attempt_key", b"k") for _ in range(2)), return_exceptions=True)
+    assert [type(error) for error in failed] == [PostgresError] * 2
+    await edge.heal()
+    async with asyncio.timeout(30):
+        assert await through.pool.fetchval("select 1") == 1
+
+
+async def test_a_listener_that_hears_nothing_any_more_is_told(edge: Edge, through: Database) -> None:
+    lost = asyncio.Event()
+    async with listening(through, "any", lambda _: None, lost.set), asyncio.timeout(30):
+        edge.lose()
+        await lost.wait()
+
+
+async def test_a_transaction_that_nobody_goes_on_with_ends_and_says_that_it_may_be_tried_again(
+    database: Database,
+) -> None:
+    shown = await database.pool.fetchval("show idle_in_transaction_session_timeout")
+    assert shown == "1min"
+    with pytest.raises(PostgresError):
+        await _dawdle(database)
+
+
+async def _dawdle(database: Database) -> None:
+    async with database.transaction() as connection:
+        await connection.execute("set idle_in_transaction_session_timeout = '100ms'")
+        while not connection.is_closed():  # noqa: ASYNC110  # the server's doing
+            await asyncio.sleep(0.05)
+        await connection.execute("select 1")
+
+
+async def test_connections_are_asked_for_signs_of_life_by_the_kernel(edge: Edge, through: Database) -> None:
+    async with through.pool.acquire() as connection:
+        opened = connection._con._transport.get_extra_info("socket")
+        assert opened.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        assert opened.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 30_000
