@@ -19,7 +19,7 @@ where a.attempt_id = $1
 
 -- name: heartbeat
 update attempts set last_heartbeat = clock_timestamp(), worker_id = $3
-where attempt_id = $1 and fence = $2 and ended_at is null
+where attempt_id = $1 and fence = $2 and (ended_at is null) is true  -- by the key, see migration 11
 returning attempt_id
 
 -- name: rollout_of_attempt
