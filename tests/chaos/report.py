@@ -31,7 +31,9 @@ class Report:
     prompts_skipped: int = 0
     step_gaps: int = 0
     runs_that_differ: int = 0
-    """From the undisturbed run, in any weight, reward or ledger row."""
+    """From the undisturbed run, in any weight, reward or ledger row; with real parts, in the reward curve."""
+    curve_gaps: list[float] = field(default_factory=list[float])
+    """How far each run's reward curve is from the undisturbed one's, where weights can't be equal."""
     attempts_repeated: int = 0
     """Under way when something died, and run again from their start."""
     repeated_by_fault: Counter[str] = field(default_factory=Counter[str])
@@ -114,6 +116,7 @@ def _figures(reports: Sequence[Report]) -> Iterable[tuple[str, ...]]:
         "prompts skipped": lambda r: r.prompts_skipped,
         "gaps in steps": lambda r: r.step_gaps,
         "runs that differ from the undisturbed one": lambda r: r.runs_that_differ,
+        "reward curves apart by, at most": lambda r: f"{max(r.curve_gaps):.3f}" if r.curve_gaps else "0",
         "broken invariants": lambda r: len(r.broken_invariants),
         "contradictions with the agents' own ledger": lambda r: len(r.contradictions),
         "attempts under way that were repeated": lambda r: r.attempts_repeated,

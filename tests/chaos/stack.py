@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import statistics
 import tempfile
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -50,6 +51,12 @@ class Parts:
     file: Mapping[str, Any]
     """The run file but its steps."""
     environment: Mapping[str, str]
+    tolerance: float | None = None
+    """How far reward curves may be apart; None: everything is equal bit for bit."""
+    run_seconds: float = 600
+    """How long a run may take after the last fault."""
+    pause_factor: float = 1.0
+    """Makes the pauses between faults longer, where everything takes longer."""
 
 
 def _fast_files(folder: Path) -> None:
@@ -90,6 +97,17 @@ class Outcome:
     """Step, rollout, reward, advantage and task of everything in the ledger."""
     ran_again: list[str]
     """Rollouts that ended well more than once."""
+
+    def curve(self) -> list[float]:
+        """Mean reward of each step."""
+        rewards: dict[int, list[float]] = {}
+        for step, _, reward, *_ in self.trained:
+            rewards.setdefault(step, []).append(reward)
+        return [statistics.fmean(rewards[step]) for step in sorted(rewards)]
+
+    def apart_from(self, other: Outcome) -> float:
+        """How far two reward curves are apart: the mean over the steps."""
+        return statistics.fmean(abs(a - b) for a, b in zip(self.curve(), other.curve(), strict=True))
 
 
 @dataclass

@@ -27,4 +27,4 @@ async def test_nothing_is_lost_whatever_dies(seed: int, seconds: float) -> None:
     report = await play(seed, seconds, brief=seconds < 600, say=print)
     print(report)
     assert report.good, report
-    assert set(report.kinds) == {fault.split()[0] for fault in report.faults}
+    assert report.faults
