@@ -28,6 +28,11 @@ T = TypeVar("T")
 FIRST_WAIT_SECONDS = 300.0
 """How long a call waits for the store before the run's own `engine_wait_seconds` is known."""
 IDLE_SECONDS = 3600.0
+QUIET_SECONDS = 120.0
+KEPT_ATTEMPTS = 4096
+"""Of more than so many, those are forgotten that have been quiet for a while and lose nothing by it."""
+FORGOTTEN_WAIT_SECONDS = 1.0
+"""The longest wait that an attempt's deadlines can do without."""
 
 
 @dataclass(slots=True, eq=False)
@@ -64,6 +69,11 @@ class Attempt:
     @property
     def key(self) -> Key:
         return self.context.rollout_id, self.context.attempt_id
+
+    @property
+    def loses_nothing(self) -> bool:
+        """Whether the store's answer to `resolve` would bring back all that counts."""
+        return not self.failed and not self._leftovers and self.clock.seconds < FORGOTTEN_WAIT_SECONDS
 
     def touch(self) -> None:
         """Something happened."""
@@ -155,10 +165,15 @@ class Attempts:
             del self._known[attempt.key]
 
     def sweep(self) -> None:
-        """Forget attempts that have been silent for long."""
-        oldest = monotonic() - IDLE_SECONDS
-        for attempt in [known for known in self._known.values() if known.last_activity < oldest]:
+        """Forget attempts that have been silent for long; where there are many, those that are over by all signs."""
+        now = monotonic()
+        for attempt in [known for known in self._known.values() if known.last_activity < now - IDLE_SECONDS]:
             self.drop(attempt)
+        spare = len(self._known) - KEPT_ATTEMPTS
+        quiet = [known for known in self._known.values() if known.last_activity < now - QUIET_SECONDS]
+        for attempt in sorted(quiet, key=lambda known: known.last_activity)[: max(0, spare)]:
+            if attempt.loses_nothing:
+                self.drop(attempt)
 
     async def find(self, rollout_id: str, attempt_id: str, token: str, fresh: bool = False) -> Attempt:
         """The attempt behind a token. `fresh` asks the store again: another gateway may have served it.
