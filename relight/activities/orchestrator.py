@@ -80,7 +80,9 @@ class OrchestratorActivities:
     async def check_runners(self, check: CheckInput) -> Readiness:
         """Whether runners and, if asked, a GPU host poll; the reason is kept in the run's row."""
         reason = await why_waiting(self.client, check)
-        await self.database.execute("set_waiting", check.run, reason, check.phase)
+        async with self.database.transaction() as connection:
+            await runs.lock_epoch(self.database, connection, check.run, check.epoch)
+            await self.database.execute("set_waiting", check.run, reason, check.phase, connection=connection)
         return Readiness(ready=reason is None, waiting_for=reason)
 
     @activity.defn(name=names.PLAN_STEP)

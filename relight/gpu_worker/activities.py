@@ -65,5 +65,5 @@ class HostActivities:
     async def release_gpu(self, request: RunRequest) -> RunRequest:
         """Stop engine and trainer of a run."""
         async with heartbeating(HEARTBEAT_SECONDS):
-            await self.host.release(request.run)
+            await self.host.release(request)
         return request

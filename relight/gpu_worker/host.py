@@ -158,13 +158,18 @@ class GpuHost:
                 await self.db.execute("set_waiting", service.run, error.message, phase)
             raise
 
-    async def release(self, run: str) -> None:
-        """Stop serving a run."""
-        if self.service and self.service.run == run:
+    async def release(self, request: RunRequest) -> None:
+        """Stop serving a run, unless a newer epoch of it has claimed the host meanwhile."""
+        async with self.db.transaction() as connection:
+            row = await self.db.row("lock_host", self.name, connection=connection)
+            if row and row["run"] == request.run and (row["epoch"] or 0) > request.epoch:
+                log.warning("epoch %s of run %s releases nothing", request.epoch, request.run)
+                return
+        if self.service and self.service.run == request.run:
             await self._end_service()
         async with self.db.transaction() as connection:
             row = await self.db.row("lock_host", self.name, connection=connection)
-            if row and row["run"] == run:
+            if row and row["run"] == request.run and (row["epoch"] or 0) <= request.epoch:
                 await self.db.execute("assign_host", self.name, None, None, "idle", connection=connection)
 
     async def close(self) -> None:

@@ -314,6 +314,8 @@ async def advance_batch(db: Database, batch: AdvanceInput) -> Advance:
     async with db.transaction() as connection:
         run = await lock_running(db, connection, batch.run, batch.epoch)
         step = await db.row("lock_step", batch.run, batch.step, connection=connection)
+        if batch.fresh:
+            await db.execute("requeue_cancelled_batch", *key, names.CANCELLED_WORKFLOW, connection=connection)
         await _close_lost(db, connection, batch)
         left = await _open_places(db, connection, key)
         if not left and step is not None and batch.kind == "train":

@@ -289,6 +289,8 @@ class AdvanceInput(RunRequest):
     batch: int
     lost: list[tuple[int, int]] = Field(default_factory=list[tuple[int, int]])
     """Group and index of rollouts whose workflow ended without a word: they close as `infrastructure`."""
+    fresh: bool = False
+    """The batch has just begun. What was cancelled with an earlier execution of it is open again."""
 
 
 class Advance(Payload):

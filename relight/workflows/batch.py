@@ -36,6 +36,8 @@ class RolloutBatchWorkflow:
         self.done = 0
         self.failed = 0
         self.under_way: set[tuple[int, int]] = set()
+        self.fresh = True
+        """What an older execution of this batch left may have to be opened again."""
         self.late: list[asyncio.Task[tuple[int, int] | None]] = []
         """Rollouts that were asked for while others were under way."""
 
@@ -81,8 +83,15 @@ class RolloutBatchWorkflow:
     async def _advance(self, lost: list[tuple[int, int]]) -> Advance:
         batch = self.batch
         question = AdvanceInput(
-            run=batch.run, epoch=batch.epoch, step=batch.step, kind=batch.kind, batch=batch.batch, lost=lost
+            run=batch.run,
+            epoch=batch.epoch,
+            step=batch.step,
+            kind=batch.kind,
+            batch=batch.batch,
+            lost=lost,
+            fresh=self.fresh,
         )
+        self.fresh = False
         return await store_call(names.ADVANCE_BATCH, question, Advance)
 
     def _begin(self, step: Advance) -> list[asyncio.Task[tuple[int, int] | None]]:
@@ -131,6 +140,7 @@ class RolloutBatchWorkflow:
                     search_attributes=search.of_step(batch.run, batch.step),
                 )
             except WorkflowAlreadyStartedError:
+                self.fresh = True  # an older batch's, perhaps about to be cancelled with it
                 await workflow.sleep(timedelta(seconds=2))
         return None
 

@@ -22,6 +22,11 @@ where run = $1 returning epoch
 update rollouts set status = 'requeuing', failure_class = null, failure = null, ended_at = null
 where run = $1 and status = 'cancelled' and counted is null and failure = $2
 
+-- name: requeue_cancelled_batch
+-- The same for those that ended with a batch which somebody ended, and which begins anew.
+update rollouts set status = 'requeuing', failure_class = null, failure = null, ended_at = null
+where run = $1 and kind = $2 and step = $3 and batch = $4 and status = 'cancelled' and counted is null and failure = $5
+
 -- name: cancel_open_rollouts
 update rollouts set status = 'cancelled', failure_class = 'cancelled', failure = $2, ended_at = now()
 where run = $1 and status not in ('succeeded', 'failed', 'cancelled')

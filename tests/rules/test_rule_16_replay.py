@@ -1,0 +1,43 @@
+"""Rule 16: a replay uses what each step was done with, and arrives at the weights of the run that was not disturbed."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from relight.store.database import Database
+from tests.rules.host import gpu_host
+from tests.rules.kit import HandRun, begin
+
+
+async def train(database: Database, folder: Path, name: str, *, killed_before: int = 0) -> HandRun:
+    """Three steps with a change of the learning rate between them."""
+    run = await begin(database, folder, name, checkpoint_every=10)
+    async with gpu_host(database, folder, run, f"host-of-{name}") as host:
+        for step in (1, 2, 3):
+            await run.plan(step)
+            await run.play_all(step)
+            await run.advance(step)
+            if step == killed_before:
+                assert host.service is not None
+                assert host.service.trainer is not None
+                for pid in host.service.trainer.pids:
+                    os.kill(pid, signal.SIGKILL)
+            await host.update(run.place(step))
+            await run.change("set_hyperparameters", {"learning_rate": step / 100})
+    return run
+
+
+async def test_a_trainer_that_died_replays_the_recorded_batches_with_the_values_of_their_own_steps(
+    database: Database, tmp_path: Path
+) -> None:
+    await train(database, tmp_path, "calm")
+    await train(database, tmp_path, "killed", killed_before=3)
+    text = "select version, weights_hash from policy_versions where run = $1 and version > 0 order by version"
+    calm, killed = [[tuple(row) for row in await database.pool.fetch(text, run)] for run in ("calm", "killed")]
+    assert calm == killed
+    assert len({weights for _, weights in calm}) == 3
+    metrics = await database.pool.fetchval("select metrics from steps where run = 'killed' and step = 3")
+    assert metrics["replayed_steps"] == 2
+    assert await database.pool.fetchval("select count(*) from metrics where name = 'replay/differs'") == 0

@@ -1,0 +1,58 @@
+"""Rule 21: a wait for a batch looks at its row; a lost signal costs a minute at most, and here a few seconds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from temporalio.client import Client
+
+from relight.store.database import Database
+from relight.types import names
+from relight.workflows import training
+from tests.integration.operators.kit import Gate, at, status_of
+from tests.support.orchestration import cluster, eventually, run_file, write_tasks
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert training.CHECK_SECONDS == 60
+    monkeypatch.setattr(training, "CHECK_SECONDS", 4)
+    monkeypatch.setattr(training, "OLD_BATCH_SECONDS", 4)
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_run_whose_batch_reports_to_nobody_finds_its_report_in_the_row(
+    temporal: Client, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost: list[str] = []
+
+    def deaf(workflow: training.TrainingWorkflow, report: object) -> None:
+        lost.append("signal")
+
+    definition = getattr(training.TrainingWorkflow, "__temporal_workflow_definition")
+    signal = definition.signals[names.BATCH_DONE]
+    monkeypatch.setitem(definition.signals, names.BATCH_DONE, type(signal)(**{**vars(signal), "fn": deaf}))
+    write_tasks(tmp_path)
+    async with cluster(temporal, database, tmp_path) as stack:
+        await (await stack.start("deaf", run_file(steps=2, data="train.jsonl"))).result()
+    assert len(lost) == 2
+    assert dict(stack.gpu.updates) == {1: 1, 2: 1}
+    assert set(stack.runner.ran.values()) == {1}
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_run_whose_batch_is_terminated_starts_it_again_with_what_ended_with_it(
+    temporal: Client, database: Database, tmp_path: Path
+) -> None:
+    write_tasks(tmp_path)
+    gate = Gate(at("s0001-g00-i0"))
+    async with cluster(temporal, database, tmp_path, gate) as stack:
+        handle = await stack.start("beheaded", run_file(steps=1, data="train.jsonl"))
+        await gate.until(lambda: bool(gate.held))
+        await temporal.get_workflow_handle("train/beheaded/step-1/batch-0").terminate("for the test")
+        await eventually(status_of(database, "beheaded-s0001-g00-i0", "cancelled"))
+        gate.open.set()
+        await handle.result()
+    assert await database.pool.fetchval("select count(*) from step_rollouts where run = 'beheaded'") == 8
+    assert {*stack.runner.ran.values()} == {1, 2}
