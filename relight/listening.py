@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 from collections.abc import Callable, Generator
+from types import FrameType
 
 import uvicorn
 
@@ -15,7 +17,10 @@ BACKLOG = 2048
 
 
 class Server(uvicorn.Server):
-    """uvicorn, except that a signal which it has obeyed is not raised again: draining is a clean end."""
+    """uvicorn, except that a signal which it has obeyed is not raised again: draining is a clean end.
+
+    A second signal ends the process at once.
+    """
 
     def __init__(
         self,
@@ -38,6 +43,12 @@ class Server(uvicorn.Server):
         if self._on_stopping:
             self._on_stopping()
         await super().shutdown(sockets)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Drain; told twice, end."""
+        if self.should_exit:
+            os._exit(128 + sig)
+        super().handle_exit(sig, frame)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:

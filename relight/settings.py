@@ -52,6 +52,10 @@ class Settings(BaseModel):
     temporal_namespace: str = Field(default="default", json_schema_extra={"env": "TEMPORAL_NAMESPACE"})
     temporal_ui_url: str | None = None
     orchestrator_queue: str = ORCHESTRATOR_QUEUE
+    deployment: str = "relight"
+    """Worker deployment that orchestrators with a build id belong to."""
+    build_id: str | None = None
+    """Build of this orchestrator: Temporal then gives it what belongs to its build, and nothing else."""
     runner_queue: str = RUNNER_QUEUE
     gpu_queue: str = GPU_QUEUE
     gpu_host: str | None = None
@@ -63,6 +67,8 @@ class Settings(BaseModel):
     redact_patterns: list[str] = Field(default_factory=list[str])
     """Regular expressions of RE2, each a whole secret, beside those that are known; in the environment a JSON list."""
     log_level: str = "info"
+    drain_seconds: float = Field(default=20.0, ge=0)
+    """How long what is under way may go on once a process is told to end."""
     retention_days: int | None = Field(default=None, ge=1)
     """Spans, model calls and bodies of rollouts older than so many days are dropped; None keeps them for ever."""
     retention_bytes: ByteSize | None = Field(default=None, ge=1)

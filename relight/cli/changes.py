@@ -59,8 +59,13 @@ async def stop(
 
 async def order(run: str, action: str, value: dict[str, Any], done: str) -> None:
     """Tell a live run, and show what it answered."""
+    show(run, done, await ask(run, action, value))
+
+
+async def ask(run: str, action: str, value: dict[str, Any]) -> ChangeResult:
+    """Tell a live run; what it answered."""
     client = await connect_temporal(output.settings())
-    show(run, done, await tell(client, run, action, {**value, "actor": getpass.getuser()}))
+    return await tell(client, run, action, {**value, "actor": getpass.getuser()})
 
 
 @asynccontextmanager

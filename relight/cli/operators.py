@@ -9,7 +9,7 @@ import orjson
 import typer
 
 from relight.cli import output
-from relight.cli.changes import order
+from relight.cli.changes import ask, order, show
 from relight.cli.reader import StoreReader
 from relight.cli.run_check import parse_value
 from relight.errors import ConfigError, NotFoundError
@@ -56,10 +56,16 @@ async def retry(
         FailureClass | None, typer.Option("--class", help="With --failed: only this class.", show_default=False)
     ] = None,
 ) -> None:
-    """Try failed or cancelled rollouts again, while their batch is open. Once it is closed it is trained as it is."""
+    """Try failed or cancelled rollouts again, while their batch is open.
+
+    Once it is closed, a retry is an inspection: the rollout is played again for you to look at, and nothing changes.
+    """
     run, rollout_id = await find(target)
     if rollout_id is not None:
-        await order(run, names.RETRY_ROLLOUT, {"rollout_id": rollout_id}, f"trying {rollout_id} again")
+        result = await ask(run, names.RETRY_ROLLOUT, {"rollout_id": rollout_id})
+        made = result.after.get("inspection") if isinstance(result.after, dict) else None
+        what = f"inspecting {rollout_id}: relight rollouts show {made}" if made else f"trying {rollout_id} again"
+        show(run, what, result)
         return
     if not failed:
         raise ConfigError(f"{run} is a run: give --failed to try all its failed rollouts again, or name one rollout")

@@ -1,6 +1,7 @@
 """Run a coroutine as a process: event loop, signals, exit code.
 
-A first SIGTERM or SIGINT cancels it, so that it can drain; a second one ends the process at once.
+A first SIGTERM or SIGINT cancels it, so that it can drain; a second one ends the process at once. One that can't drain
+in time ends by itself.
 """
 
 from __future__ import annotations
@@ -33,15 +34,15 @@ def run(main: Coroutine[Any, Any, T]) -> T:
         return runner.run(main)
 
 
-def run_service(main: Coroutine[Any, Any, None]) -> None:
-    """Run a service until it ends or is told to; told to is a success."""
+def run_service(main: Coroutine[Any, Any, None], most_seconds: float | None = None) -> None:
+    """Run a service until it ends or is told to; told to is a success, and takes `most_seconds` at most."""
     gc.freeze()  # what is loaded by now stays
     gc.set_threshold(OBJECTS_A_COLLECTION)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(_until_told(main))
+        runner.run(_until_told(main, most_seconds))
 
 
-async def _until_told(main: Coroutine[Any, Any, None]) -> None:
+async def _until_told(main: Coroutine[Any, Any, None], most_seconds: float | None) -> None:
     task = asyncio.ensure_future(main)
     ours: dict[int, Any] = {}
     told = False
@@ -54,6 +55,10 @@ async def _until_told(main: Coroutine[Any, Any, None]) -> None:
             os._exit(128 + number)
         told = True
         task.cancel()
+        if most_seconds is not None:
+            from relight.draining import end_by
+
+            end_by(most_seconds)
 
     for number in STOP_SIGNALS:
         asyncio.get_running_loop().add_signal_handler(number, stop, number)

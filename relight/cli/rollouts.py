@@ -25,7 +25,7 @@ SHOWN_CHARACTERS = 2000
 async def rollouts(
     target: Annotated[list[str], typer.Argument(metavar="RUN | show ROLLOUT", help="A run, or `show` and a rollout.")],
     step: Annotated[int | None, typer.Option(min=0, help="Of this step.", show_default=False)] = None,
-    kind: Annotated[str | None, typer.Option(help="train or eval.", show_default=False)] = None,
+    kind: Annotated[str | None, typer.Option(help="train, eval or inspect.", show_default=False)] = None,
     status: Annotated[str | None, typer.Option(help="Such as running or succeeded.", show_default=False)] = None,
     failed: Annotated[bool, typer.Option("--failed", help="Only failed ones.")] = False,
     failure_class: Annotated[
@@ -102,8 +102,8 @@ def rollout_lines(rollout: RolloutView, calls: list[GenerationView]) -> list[str
     lines = [
         f"rollout  {rollout.rollout_id}",
         f"status   {rollout.status}{f' ({rollout.failure_class})' if rollout.failure_class else ''}",
-        f"place    run {rollout.run}, {rollout.kind} {rollout.step}, group {rollout.group_number},"
-        f" index {rollout.index_in_group}",
+        f"place    run {rollout.run}, {place_of(rollout)}",
+        *([f"inspected by {', '.join(rollout.inspections)}"] if rollout.inspections else []),
         f"reward   {number_text(rollout.reward)}",
         f"input    {shorten(str(rollout.input), SHOWN_CHARACTERS)}",
     ]
@@ -111,6 +111,13 @@ def rollout_lines(rollout: RolloutView, calls: list[GenerationView]) -> list[str
         lines += attempt_lines(attempt, attempt.attempt_id == rollout.counted)
         lines += [line for call in calls if call.attempt_id == attempt.attempt_id for line in call_lines(call)]
     return lines
+
+
+def place_of(rollout: RolloutView) -> str:
+    """What it is for."""
+    if rollout.inspects:
+        return f"an inspection of {rollout.inspects}, which counts for nothing"
+    return f"{rollout.kind} {rollout.step}, group {rollout.group_number}, index {rollout.index_in_group}"
 
 
 def attempt_lines(attempt: AttemptView, counts: bool) -> list[str]:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-from collections.abc import Awaitable, Callable
+import os
+from collections.abc import Awaitable, Callable, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +21,16 @@ from relight.errors import RelightError
 if TYPE_CHECKING:
     from relight.settings import Settings
 
+Drain = Annotated[
+    float | None,
+    typer.Option(
+        "--drain-seconds",
+        min=0,
+        metavar="SECONDS",
+        help="How long what is under way may go on after SIGTERM; the rest is handed back. Default: 20.",
+        show_default=False,
+    ),
+]
 Wait = Annotated[
     float, typer.Option("--wait", help="Seconds to wait for what it needs before it gives up.", metavar="SECONDS")
 ]
@@ -39,7 +50,8 @@ Examples:
     "orchestrator": """\b
 Examples:
   TEMPORAL_ADDRESS=temporal:7233 relight orchestrator
-  TEMPORAL_PROFILE=cloud relight orchestrator""",
+  TEMPORAL_PROFILE=cloud relight orchestrator
+  relight orchestrator --build-id 2026-11-21""",
     "gpu_worker": """\b
 Examples:
   RELIGHT_GPU_HOST=gpu-1 relight gpu-worker""",
@@ -51,27 +63,39 @@ Examples:
 }
 
 
-def store(wait: Wait = 0.0) -> None:
+def store(wait: Wait = 0.0, drain: Drain = None) -> None:
     """Serve the store over HTTP: what runners, gateways and the command line ask. Any number may share a Postgres."""
     from relight.worker.ports import address
 
     host, port = address(output.settings().store_url)
-    _serve("relight.store_api.server", ("postgres",), wait, listens="store_url", arguments=(host, port))
+    _serve("relight.store_api.server", ("postgres",), wait, drain, listens="store_url", arguments=(host, port))
 
 
-def gateway(wait: Wait = 0.0) -> None:
+def gateway(wait: Wait = 0.0, drain: Drain = None) -> None:
     """Serve model calls to agents, record every one of them, and wait where an engine is away."""
-    _serve("relight.llm_proxy.server", ("store",), wait, listens="gateway_url")
+    _serve("relight.llm_proxy.server", ("store",), wait, drain, listens="gateway_url")
 
 
-def orchestrator(wait: Wait = 0.0) -> None:
+def orchestrator(
+    build_id: Annotated[
+        str | None, typer.Option(help="Build of this code; see docs/deployments.md.", show_default=False)
+    ] = None,
+    deployment: Annotated[
+        str | None, typer.Option(help="Worker deployment of the build. Default: relight.", show_default=False)
+    ] = None,
+    wait: Wait = 0.0,
+    drain: Drain = None,
+) -> None:
     """Host the workflows and the activities that plan and record. Several processes scale it."""
-    _serve("relight.worker.orchestrator", ("postgres", "temporal"), wait)
+    flags = {"build_id": build_id, "deployment": deployment}
+    if build_id:
+        os.environ["RELIGHT_BUILD_ID"] = build_id  # the definitions of workflows read it as they are made
+    _serve("relight.worker.orchestrator", ("postgres", "temporal"), wait, drain, flags=flags)
 
 
-def gpu_worker(wait: Wait = 0.0) -> None:
+def gpu_worker(wait: Wait = 0.0, drain: Drain = None) -> None:
     """Hold the engines (vLLM) and the trainer process (verl) of this host."""
-    _serve("relight.gpu_worker.service", ("postgres", "temporal"), wait)
+    _serve("relight.gpu_worker.service", ("postgres", "temporal"), wait, drain)
 
 
 def runner(
@@ -81,6 +105,7 @@ def runner(
     env: Annotated[list[str] | None, typer.Option(help="Environment variable that attempts may see.")] = None,
     python: Annotated[str | None, typer.Option(help="Python that runs the agents.", show_default=False)] = None,
     wait: Wait = 0.0,
+    drain: Drain = None,
 ) -> None:
     """Serve the agents that are named, and no others: run their attempts, watch over them, report them."""
     options: dict[str, Any] = {
@@ -90,21 +115,24 @@ def runner(
     }
     if concurrency is not None:
         options["concurrency"] = concurrency
-    _serve("relight.runner.worker", ("temporal", "store"), wait, arguments=(references,), **options)
+    _serve("relight.runner.worker", ("temporal", "store"), wait, drain, arguments=(references,), **options)
 
 
 def _serve(
     module: str,
     needs: tuple[str, ...],
     wait_seconds: float,
+    drain_seconds: float | None,
     *,
     listens: str | None = None,
+    flags: Mapping[str, Any] | None = None,
     arguments: tuple[Any, ...] = (),
     **options: Any,
 ) -> None:
+    from relight.draining import HAND_BACK_SECONDS
     from relight.settings import resolve
 
-    resolved = resolve(output.current.flags)
+    resolved = resolve({**output.current.flags, **(flags or {}), "drain_seconds": drain_seconds})
     settings = resolved.settings
     logs.configure(settings.log_level)
     if listens:
@@ -117,7 +145,7 @@ def _serve(
         await wait_for(settings, needs, wait_seconds)
         await service.serve(settings, *arguments, **options)
 
-    process.run_service(main())
+    process.run_service(main(), settings.drain_seconds + HAND_BACK_SECONDS)
 
 
 async def wait_for(settings: Settings, needs: tuple[str, ...], seconds: float) -> None:

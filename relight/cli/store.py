@@ -31,10 +31,10 @@ app = typer.Typer(
 
 
 @app.callback()
-def serve(context: typer.Context, wait: services.Wait = 0.0) -> None:
+def serve(context: typer.Context, wait: services.Wait = 0.0, drain: services.Drain = None) -> None:
     """Serve the store over HTTP: what runners, gateways and the command line ask. Any number may share a Postgres."""
     if context.invoked_subcommand is None:
-        services.store(wait)
+        services.store(wait, drain)
 
 
 @app.command()

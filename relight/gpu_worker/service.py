@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import logging
 from collections.abc import Generator
@@ -15,6 +16,7 @@ from pathlib import Path
 from temporalio.worker import Worker
 
 from relight.connections import connect_database, connect_temporal
+from relight.draining import HandBack, working
 from relight.errors import StackError
 from relight.gpu_worker.activities import ClaimActivities, HostActivities
 from relight.gpu_worker.host import GpuHost, host_name
@@ -22,13 +24,12 @@ from relight.settings import Settings
 
 log = logging.getLogger(__name__)
 
-GRACE = timedelta(seconds=5)
 HOST_SLOTS = 4
 """An update, and what may wait beside it; updates of a run take turns by themselves."""
 
 
 async def serve(settings: Settings) -> None:
-    """Serve GPU work until the task is cancelled; then engine and trainer end too.
+    """Serve GPU work until the task is cancelled. An update under way may end; engine and trainer serve until then.
 
     Raises:
         StackError: another GPU worker of this host runs.
@@ -45,20 +46,25 @@ async def serve(settings: Settings) -> None:
             await host.start()
             claims, work = ClaimActivities(host), HostActivities(host)
             own = [work.prepare_engines, work.update_policy, work.release_gpu]
-            for task_queue, activities, slots in (
-                (settings.gpu_queue, [claims.claim_gpu], 1),
-                (queue, own, HOST_SLOTS),
-            ):
-                worker = Worker(
+            workers = [
+                Worker(
                     client,
                     task_queue=task_queue,
                     activities=activities,
                     max_concurrent_activities=slots,
-                    graceful_shutdown_timeout=GRACE,
+                    graceful_shutdown_timeout=timedelta(seconds=settings.drain_seconds),
+                    interceptors=[HandBack()],
                 )
-                await stack.enter_async_context(worker)
+                for task_queue, activities, slots in (
+                    (settings.gpu_queue, [claims.claim_gpu], 1),
+                    (queue, own, HOST_SLOTS),
+                )
+            ]
             log.info("GPU host %s polls %s", name, queue, extra={"action": "gpu_worker_up"})
-            await host.beat()
+            beating = asyncio.create_task(host.beat())
+            stack.callback(beating.cancel)
+            async with working(workers):
+                await asyncio.shield(beating)
 
 
 @contextmanager

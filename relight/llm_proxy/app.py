@@ -49,7 +49,7 @@ PATTERNS = [re.escape(path).replace(re.escape("{model}"), ".+") for _, path in R
 PATH = re.compile(rf"/rollout/([^/]+)/attempt/([^/]+)/(?:v1/(?=v1/))?({'|'.join(PATTERNS)})")
 """Anthropic's clients put `/v1/messages` behind the base URL, which ends with `/v1` for OpenAI's."""
 BEAT_SECONDS = 10.0
-DRAIN_SECONDS = 10.0
+DRAIN_SECONDS = 6.0
 """How long the gateway waits for the store to take what is still to be recorded when it ends."""
 
 
@@ -59,6 +59,8 @@ class Gateway:
     def __init__(
         self, attempts: Attempts, router: Router, calls: Calls, limits: Limits, admin_token: str | None
     ) -> None:
+        self.closing = calls.closing
+        """Set when the process begins to drain: calls that only wait for an engine are sent away then."""
         self._attempts = attempts
         self._router = router
         self._calls = calls

@@ -40,6 +40,7 @@ class Calls:
     """Serves model calls."""
 
     def __init__(self, router: Router, recorder: Recorder, attempts: Attempts, limits: Limits) -> None:
+        self.closing = asyncio.Event()
         self._router = router
         self._recorder = recorder
         self._attempts = attempts
@@ -82,7 +83,8 @@ class Calls:
     async def _whole(self, exchange: Exchange, call: Call) -> None:
         try:
             answer = await self._patiently(call, lambda target: ask(target, call, self._limits))
-        except BaseException:
+        except BaseException as error:
+            self._note_cut(exchange, call, error)
             call.unused()
             raise
         capture = read_answer(call.prepared, answer)
@@ -102,8 +104,8 @@ class Calls:
         passage = Passage(exchange.dialect, call.prepared)
         try:
             await self._patiently(call, lambda target: self._pump(exchange, call, target, passage))
-        except asyncio.CancelledError:
-            if (sent := passage.close_early()) is None:
+        except asyncio.CancelledError as error:
+            if self._note_cut(exchange, call, error) or (sent := passage.close_early()) is None:
                 call.unused()
             else:
                 self._recorder.close_early(call, sent)
@@ -113,6 +115,13 @@ class Calls:
             raise
         capture, held = passage.finish()
         await self._recorder.conclude(exchange, call, capture, held)
+
+    def _note_cut(self, exchange: Exchange, call: Call, error: BaseException) -> bool:
+        """Whether a call is cut off because this process ends: that is the platform's failure, and is recorded so."""
+        cut = isinstance(error, asyncio.CancelledError) and self.closing.is_set() and not exchange.gone
+        if cut:
+            self._recorder.note_failure(call, "the gateway ended before the answer did")
+        return cut
 
     async def _pump(self, exchange: Exchange, call: Call, target: Target, passage: Passage) -> None:
         """Pass an engine's stream on, up to what must wait for the commit."""
@@ -170,6 +179,8 @@ class Calls:
         log.log(level, "wait rollout=%s attempt=%s reason=%r", *call.attempt.key, str(error))
         if error.final:
             raise await self._recorder.failed(call, str(error)) from error
+        if self.closing.is_set():
+            raise await self._recorder.failed(call, "this gateway ends; ask again") from error
         if wait.seconds >= limit:
             raise await self._recorder.failed(call, f"no engine answered for {limit:g} s: {error}") from error
 

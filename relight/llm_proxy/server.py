@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import math
 import os
 import socket
 from collections.abc import Callable
@@ -25,8 +26,6 @@ from relight.types.upstreams import load_upstreams
 
 log = logging.getLogger(__name__)
 
-GRACE_SECONDS = 20
-"""How long calls under way may still take when the gateway is told to end."""
 STORE_PATIENCE_SECONDS = 5.0
 """How long the client itself repeats a request; after that the call that needs it decides how long to wait on."""
 IDLE_SECONDS = 75
@@ -54,7 +53,7 @@ def bind(host: str, port: int) -> socket.socket:
     return listen(host, port, "the gateway", "gateway_url", StackError)
 
 
-def configure(app: Gateway | Metered) -> uvicorn.Config:
+def configure(app: Gateway | Metered, drain_seconds: float) -> uvicorn.Config:
     """uvicorn's fastest parts, and nothing that a gateway doesn't need."""
     return uvicorn.Config(
         app,
@@ -67,7 +66,7 @@ def configure(app: Gateway | Metered) -> uvicorn.Config:
         date_header=False,
         proxy_headers=False,
         timeout_keep_alive=IDLE_SECONDS,
-        timeout_graceful_shutdown=GRACE_SECONDS,
+        timeout_graceful_shutdown=math.ceil(drain_seconds),
     )
 
 
@@ -101,7 +100,8 @@ async def serve(
             await check_token(store)
             async with open_gateway(store, settings.token_value, limits, upstreams) as app:
                 gc.freeze()  # what is loaded by now stays: no collection needs to look at it again
-                await drained(Server(configure(Metered(app, settings.token_value)), announce), sock)
+                config = configure(Metered(app, settings.token_value), settings.drain_seconds)
+                await drained(Server(config, announce, app.closing.set), sock)
     finally:
         sock.close()
 

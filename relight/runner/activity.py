@@ -7,6 +7,7 @@ import asyncio
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
+from relight.draining import is_ending
 from relight.faults import Place, reach
 from relight.heartbeats import heartbeating
 from relight.runner.attempt import AttemptWatch, end_quietly
@@ -96,7 +97,8 @@ class RunnerActivities:
         details = activity.cancellation_details()
         asked = details is not None and details.cancel_requested
         reason = FailureClass.CANCELLED if asked else FailureClass.INFRASTRUCTURE
-        await end_quietly(watch, reason, "cancelled" if asked else "the runner stopped or lost touch with Temporal")
+        why = "handed back by a runner that ends" if is_ending() else "its runner lost touch with Temporal"
+        await end_quietly(watch, reason, "cancelled" if asked else why)
         # The outcome is recorded by then, so that nothing of it is tried twice or stays open.
         await asyncio.gather(running, return_exceptions=True)
 

@@ -14,6 +14,7 @@ from datetime import timedelta
 from temporalio.worker import Worker
 
 from relight.connections import connect_temporal
+from relight.draining import HandBack, working
 from relight.errors import RelightError
 from relight.runner.activity import RunnerActivities
 from relight.runner.gateway_probe import GatewayProbe
@@ -29,8 +30,6 @@ log = logging.getLogger(__name__)
 
 CONCURRENCY = 16
 REPORT_SECONDS = 10.0
-GRACE = timedelta(seconds=10)
-"""How long attempts under way may go on after SIGTERM; then they end as `infrastructure` and are tried elsewhere."""
 
 
 async def serve(
@@ -42,7 +41,7 @@ async def serve(
     environment: Sequence[str] = (),
     python: str | None = None,
 ) -> None:
-    """Run attempts until the task is cancelled.
+    """Run attempts until the task is cancelled; those under way may end, the rest is handed back (`draining.py`).
 
     Args:
         references: agents and graders as `package.module:name` or `file.py:name`.
@@ -68,6 +67,7 @@ async def serve(
         client = await connect_temporal(settings)
         served = [agent.name for agent in loaded.agents]
         grading = GradingActivities(store, agents)
+        workers: list[Worker] = []
         for name in served:
             activities = RunnerActivities(store, agents, gateway, name, worker_id, isolation == "process")
             queue = runner_queue(settings.runner_queue, name)
@@ -76,11 +76,13 @@ async def serve(
                 task_queue=queue,
                 activities=[activities.run_attempt, grading.grade_attempt, grading.judge_attempt],
                 max_concurrent_activities=concurrency,
-                graceful_shutdown_timeout=GRACE,
+                graceful_shutdown_timeout=timedelta(seconds=settings.drain_seconds),
+                interceptors=[HandBack()],
             )
-            await stack.enter_async_context(worker)
+            workers.append(worker)
             log.info("runner serves %s on %s", name, queue, extra={"action": "runner_up", "agent": name})
-        await _report(store, worker_id, served)
+        async with working(workers):
+            await _report(store, worker_id, served)
 
 
 async def _report(store: StoreClient, worker_id: str, served: list[str]) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from relight.store.database import Connection, Database
-from relight.types import commands
-from relight.types.payloads import ChangeInput, ChangeResult
+from relight.types import commands, names
+from relight.types.payloads import ChangeInput, ChangeResult, RolloutInput
 from relight.types.run_file import Algorithm, describe
 
 Run = Mapping[str, Any]
@@ -96,11 +96,35 @@ async def _retry(db: Database, connection: Connection, run: Run, command: comman
     if rollout is None or rollout["run"] != run["run"]:
         return refused(f"rollout_id: this run has no rollout {command.rollout_id!r}")
     await db.row("lock_step", run["run"], rollout["step"], connection=connection)
+    rollout = await db.row("get_rollout_outcome", command.rollout_id, connection=connection) or rollout
+    if rollout["counted"] or rollout["inspects"]:
+        return await _inspect(db, connection, run, dict(rollout))
     if await db.row("requeue_rollout", command.rollout_id, connection=connection) is None:
-        why = "its batch is closed" if rollout["counted"] else f"it is {rollout['status']}"
-        return refused(f"rollout {command.rollout_id} can't be tried again: {why}")
+        return refused(f"rollout {command.rollout_id} can't be tried again: it is {rollout['status']}")
     before = rollout["failure_class"] or rollout["status"]
     return ChangeResult(accepted=True, before=before, after="requeuing", effective_step=rollout["step"])
+
+
+async def _inspect(db: Database, connection: Connection, run: Run, rollout: Run) -> ChangeResult:
+    """Play a rollout of a closed batch again, for people to look at: nothing that counts changes (semantics 12)."""
+    file, original = run["file"], rollout["inspects"] or rollout["rollout_id"]
+    made = await db.row("insert_inspection", original, connection=connection)
+    assert made is not None  # its original was read in this transaction
+    given = RolloutInput(
+        rollout_id=made["rollout_id"],
+        queue=names.runner_queue(file["runner_queue"], file["agent"]),
+        run=run["run"],
+        epoch=run["epoch"],
+        step=rollout["step"],
+        config=made["config"],
+        grader_queue=file.get("grader_queue"),
+    )
+    workflow_id = names.rollout_workflow_id(made["rollout_id"])
+    order = (names.ROLLOUT_WORKFLOW, workflow_id, names.ORCHESTRATOR_QUEUE, given.model_dump(mode="json"))
+    await db.execute("insert_order", *order, connection=connection)
+    before = rollout["failure_class"] or rollout["status"]
+    after = {"inspection": made["rollout_id"], "workflow": workflow_id}
+    return ChangeResult(accepted=True, before=before, after=after, effective_step=rollout["step"])
 
 
 async def _retry_failed(db: Database, connection: Connection, run: Run, command: commands.RetryFailed) -> ChangeResult:

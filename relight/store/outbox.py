@@ -109,7 +109,7 @@ async def _obey(database: Database, client: Client, queue: str, order: Any) -> R
             return None  # it has ended, or was never started
         if error.status is not RPCStatusCode.INVALID_ARGUMENT:
             return error
-        rollout_id = order["workflow_id"].removeprefix("rollout/")
+        rollout_id = names.rollout_of_workflow(order["workflow_id"])
         reason = storable_text(f"Temporal does not take its workflow: {error.message}")
         await database.execute("fail_undispatched", rollout_id, reason)
     return None
@@ -123,5 +123,5 @@ async def _start(client: Client, queue: str, order: Any) -> None:
         id=order["workflow_id"],
         task_queue=queue if ours else order["task_queue"],
         id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-        static_summary="a rollout from outside",
+        static_summary="an inspection" if names.is_inspection(order["workflow_id"]) else "a rollout from outside",
     )

@@ -170,11 +170,17 @@ async def finish_run(db: Database, finish: FinishInput) -> None:
     async with db.transaction() as connection:
         await lock_epoch(db, connection, finish.run, finish.epoch)
         await db.execute("finish_run", finish.run, finish.status, finish.error, connection=connection)
+        await _end(db, connection, "cancel_open_inspections", finish.run, "its run ended")
         if finish.status == "cancelled":
             await db.execute("audit_unasked_cancel", finish.run, finish.epoch, connection=connection)
-            closed = await db.fetch("cancel_open_rollouts", finish.run, names.CANCELLED_WORKFLOW, connection=connection)
-            ids = [row["rollout_id"] for row in closed]
-            await db.execute("close_attempts_of", ids, "cancelled", names.CANCELLED_WORKFLOW, connection=connection)
+            await _end(db, connection, "cancel_open_rollouts", finish.run, names.CANCELLED_WORKFLOW)
+
+
+async def _end(db: Database, connection: Connection, which: str, run: str, reason: str) -> None:
+    """Close rollouts of a run with their attempts."""
+    closed = await db.fetch(which, run, reason, connection=connection)
+    ids = [row["rollout_id"] for row in closed]
+    await db.execute("close_attempts_of", ids, "cancelled", reason, connection=connection)
 
 
 async def change_run(db: Database, change: ChangeInput) -> ChangeResult:

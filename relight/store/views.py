@@ -110,12 +110,14 @@ async def get_rollout(database: Database, rollout_id: str) -> RolloutView:
     row = await _rollout(database, rollout_id)
     tries = await database.fetch("view_attempts", rollout_id, row["day"])
     rewards = await database.fetch("view_rewards", rollout_id)
+    inspections = await database.fetch("view_inspections", rollout_id)
     return RolloutView.model_validate(
         {
             **dict(row),
             "input": row["task"],
             "tries": [AttemptView.model_validate(dict(attempt)) for attempt in tries],
             "rewards": [RewardView.model_validate(dict(reward)) for reward in rewards],
+            "inspections": [row["rollout_id"] for row in inspections],
         }
     )
 

@@ -6,7 +6,6 @@ Queries are in `agl_queries`.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
 from hashlib import sha256
 from typing import Any
 
@@ -262,14 +261,10 @@ async def next_numbers(call: Call, body: NextManyRequest) -> bytes:
 async def wait(request: Request, body: WaitRequest) -> Response:
     """Those that have ended, when all have or `timeout` is over; one request waits 60 s at most."""
     call = await call_of(request)
+    return raw_json(await unless_gone(request, _ended(call.store, body, call.complete)) or NULL)
+
+
+async def _ended(store: LightningStore, body: WaitRequest, complete: bool) -> bytes:
     seconds = MAX_WAIT_SECONDS if body.timeout is None else min(max(body.timeout, 0.0), MAX_WAIT_SECONDS)
-
-    def ended(seconds: float) -> Coroutine[Any, Any, bytes]:
-        return _ended(call.store, body, call.complete, seconds)
-
-    return raw_json(await unless_gone(request, ended(seconds), lambda: ended(0.0)) or NULL)
-
-
-async def _ended(store: LightningStore, body: WaitRequest, complete: bool, seconds: float) -> bytes:
     rollouts = await store.wait_for_rollouts(rollout_ids=body.rollout_ids, timeout=seconds)
     return listed(bare_rollout_json(rollout, complete) for rollout in rollouts)

@@ -1,24 +1,24 @@
-"""Requests that wait: they end when their caller leaves, and answer what they have when the service goes."""
+"""Requests that wait: they end when their caller leaves, and are asked to come again when the service goes."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from fastapi import Request
 
+from relight.errors import OverloadedError
 from relight.store_api.events import Streams
 
 Answer = TypeVar("Answer")
 
 
-async def unless_gone(
-    request: Request, work: Coroutine[Any, Any, Answer], at_the_end: Callable[[], Awaitable[Answer]]
-) -> Answer | None:
+async def unless_gone(request: Request, work: Coroutine[Any, Any, Answer]) -> Answer | None:
     """Do what takes long, unless the caller leaves meanwhile: then nobody reads the answer, and it is None.
 
-    Where the service ends first, `at_the_end` answers.
+    Raises:
+        OverloadedError: the service ends first; any other answer would say that the caller's time is over.
     """
     streams: Streams = request.app.state.streams
     task = asyncio.ensure_future(work)
@@ -28,7 +28,9 @@ async def unless_gone(
         await asyncio.wait({task, gone, ending}, return_when=asyncio.FIRST_COMPLETED)
         if task.done():
             return task.result()
-        return None if gone.done() else await at_the_end()
+        if gone.done():
+            return None
+        raise OverloadedError("this service ends; ask again")
     finally:
         for job in (task, gone, ending):
             job.cancel()

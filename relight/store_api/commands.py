@@ -54,7 +54,7 @@ async def command(
     known = await requests.add_request(database, key, run, action, check(action, checked))
     if (known.run, known.action) != (run, action):
         raise ConflictError(f"Idempotency-Key {key!r} was used for {known.action} of run {known.run}")
-    done = await _wait(database, known, wait)
+    done = await _wait(database, known, wait, request.app.state.streams.ending)
     if done.refused is not None:
         raise ConflictError(f"run {run} refused: {done.refused}")
     response.status_code = 200 if done.done_at else 202
@@ -79,9 +79,9 @@ def check(action: str, value: dict[str, Any]) -> dict[str, Any]:
         raise InvalidRequestError(f"{action}: {describe(error)}") from error
 
 
-async def _wait(database: Database, known: CommandView, seconds: float) -> CommandView:
+async def _wait(database: Database, known: CommandView, seconds: float, closing: asyncio.Event) -> CommandView:
     deadline = time.monotonic() + seconds
-    while known.done_at is None and time.monotonic() < deadline:
+    while known.done_at is None and time.monotonic() < deadline and not closing.is_set():
         await asyncio.sleep(LOOK_SECONDS)
         known = await requests.get_request(database, known.command_id)
     return known

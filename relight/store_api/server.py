@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import socket
 from collections.abc import Callable
@@ -94,7 +95,7 @@ async def _serve(
         access_log=False,
         log_config=None,
         limit_concurrency=MAX_REQUESTS,
-        timeout_graceful_shutdown=DRAIN_SECONDS,
+        timeout_graceful_shutdown=math.ceil(min(DRAIN_SECONDS, settings.drain_seconds)),
     )
     server = Server(config, lambda: _announce(url, on_ready), app.state.streams.end)
     async with asyncio.TaskGroup() as group:

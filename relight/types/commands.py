@@ -74,7 +74,7 @@ class UpdateResources(Command):
 
 
 class RetryRollout(Command):
-    """Try a failed rollout of an open batch again."""
+    """Try a failed rollout of an open batch again; one of a closed batch is inspected."""
 
     rollout_id: str
 

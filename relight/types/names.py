@@ -70,6 +70,8 @@ SEARCH_TASK: Final = "RelightTask"
 CANCELLED_WORKFLOW: Final = "its workflow was cancelled"
 """Failure of rollouts that ended with their run; whoever drives it again starts them anew."""
 RUN_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+_INSPECTION = re.compile(r"\.(inspect-\d+)$")
+_INSPECTION_WORKFLOW = re.compile(r"/(inspect-\d+)$")
 
 
 def runner_queue(prefix: str, agent: str) -> str:
@@ -103,8 +105,18 @@ def regrade_id(run: str, grader: str) -> str:
 
 
 def rollout_workflow_id(rollout_id: str) -> str:
-    """Workflow id of a rollout."""
-    return f"rollout/{rollout_id}"
+    """Workflow id of a rollout: `rollout/<id>`, and `rollout/<id>/inspect-<k>` of its inspections."""
+    return "rollout/" + _INSPECTION.sub(r"/\1", rollout_id)
+
+
+def rollout_of_workflow(workflow_id: str) -> str:
+    """The rollout that a workflow plays."""
+    return _INSPECTION_WORKFLOW.sub(r".\1", workflow_id.removeprefix("rollout/"))
+
+
+def is_inspection(workflow_id: str) -> bool:
+    """Whether a rollout's workflow is an inspection."""
+    return _INSPECTION_WORKFLOW.search(workflow_id) is not None
 
 
 def planned_rollout_id(run: str, step: int, group: int, index: int, evaluation: bool = False) -> str:

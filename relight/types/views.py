@@ -209,6 +209,8 @@ class RolloutSummary(View):
     deaths: int = 0
     counted: str | None = None
     """The attempt that counts."""
+    inspects: str | None = None
+    """The rollout that it repeats, where it is an inspection."""
     created_at: datetime
     ended_at: datetime | None = None
 
@@ -256,6 +258,8 @@ class RolloutView(RolloutSummary):
     tries: list[AttemptView]
     """Its attempts, oldest first."""
     rewards: list[RewardView]
+    inspections: list[str] = Field(default_factory=list[str])
+    """Rollouts that repeat it, since its batch was closed."""
 
 
 class GenerationView(View):

@@ -17,6 +17,8 @@ from relight.settings import Resolved, Settings, read_stack, resolve
 from relight.worker.ports import LOOPBACK, choose, require_free
 
 USUAL_PORTS: Mapping[str, int] = {"temporal": 7233, "temporal_ui": 8233, "store": 4747, "gateway": 4748}
+DRAIN_SECONDS = 2.0
+"""What is under way when the stack is stopped has so long, unless a setting says otherwise: Ctrl-C should be quick."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,8 @@ def decide(flags: Mapping[str, Any], postgres_url: str | None) -> Addresses:
     own_postgres = not is_given(resolved, "postgres_url")
     ports = choose_ports(read_stack(home).get("ports", {}))
     changes: dict[str, Any] = {"home": home, "data_root": resolved.settings.data_root.absolute()}
+    if not is_given(resolved, "drain_seconds"):
+        changes["drain_seconds"] = DRAIN_SECONDS
     for service in ("store", "gateway"):
         name = f"{service}_url"
         if is_given(resolved, name):
@@ -102,6 +106,7 @@ def environment(addresses: Addresses, environ: Mapping[str, str] = os.environ) -
         "RELIGHT_STORE_URL": settings.store_url,
         "RELIGHT_GATEWAY_URL": settings.gateway_url,
         "RELIGHT_LOG_LEVEL": settings.log_level,
+        "RELIGHT_DRAIN_SECONDS": str(settings.drain_seconds),
         "TEMPORAL_ADDRESS": settings.temporal_address,
         "TEMPORAL_NAMESPACE": settings.temporal_namespace,
     }

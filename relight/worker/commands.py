@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 
 from temporalio.client import Client
 
@@ -22,6 +23,8 @@ log = logging.getLogger(__name__)
 PERIOD_SECONDS = 0.5
 AT_ONCE = 8
 LATER_SECONDS = 5.0
+ENDING_SECONDS = 5.0
+"""How long commands under way may take once this process is told to end; then another orchestrator does them."""
 PASSING = (TemporalError, PostgresError, StoreError, OverloadedError)
 """Errors that say nothing about the command."""
 
@@ -64,8 +67,21 @@ async def keep_obeying(db: Database, client: Client, queue: str) -> None:
 async def obey(db: Database, operator: Operator) -> int:
     """Do the commands that are open; returns how many were claimed."""
     claimed = await requests.claim_requests(db, AT_ONCE)
-    await asyncio.gather(*(_do(db, operator, command) for command in claimed))
+    doing = {asyncio.create_task(_do(db, operator, command)): command for command in claimed}
+    try:
+        await asyncio.gather(*map(asyncio.shield, doing))
+    except asyncio.CancelledError:
+        await _let_go(db, doing)
+        raise
     return len(claimed)
+
+
+async def _let_go(db: Database, doing: Mapping[asyncio.Task[None], CommandView]) -> None:
+    """This process ends: what can't be done in time is another's at once."""
+    _, late = await asyncio.wait(doing, timeout=ENDING_SECONDS) if doing else (set(), set())
+    for task in late:
+        task.cancel()
+        await requests.postpone_request(db, doing[task].command_id, "its orchestrator ended", 0.0)
 
 
 async def _do(db: Database, operator: Operator, command: CommandView) -> None:

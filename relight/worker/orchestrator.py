@@ -9,10 +9,12 @@ from datetime import timedelta
 from typing import Any
 
 from temporalio.client import Client
-from temporalio.worker import UnsandboxedWorkflowRunner, Worker
+from temporalio.common import WorkerDeploymentVersion
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkerDeploymentConfig
 
 from relight.activities.orchestrator import OrchestratorActivities
 from relight.connections import connect_database, connect_temporal
+from relight.draining import HandBack, working
 from relight.heartbeats import Heartbeats
 from relight.settings import Settings
 from relight.store.outbox import keep_dispatching
@@ -27,7 +29,6 @@ WORKFLOW_SLOTS = 16
 """Workflow tasks at once: they are CPU-bound under one interpreter, so more only makes each slower."""
 CACHED_WORKFLOWS = 2000
 ACTIVITY_SLOTS = 64
-GRACE = timedelta(seconds=5)
 HEARTBEAT_SECONDS = 3.0
 
 
@@ -47,8 +48,7 @@ def make_worker(client: Client, queue: str, activities: Sequence[Any], **options
         "max_cached_workflows": CACHED_WORKFLOWS,
         "max_concurrent_workflow_tasks": WORKFLOW_SLOTS,
         "max_concurrent_activities": ACTIVITY_SLOTS,
-        "graceful_shutdown_timeout": GRACE,
-        "interceptors": [Heartbeats(HEARTBEAT_SECONDS)],
+        "interceptors": [HandBack(), Heartbeats(HEARTBEAT_SECONDS)],
         **options,
     }
     return Worker(
@@ -61,6 +61,16 @@ def make_worker(client: Client, queue: str, activities: Sequence[Any], **options
     )
 
 
+def versioned(settings: Settings) -> dict[str, Any]:
+    """The option that ties a worker to its build; nothing where it has none."""
+    if not settings.build_id:
+        return {}
+    version = WorkerDeploymentVersion(deployment_name=settings.deployment, build_id=settings.build_id)
+    hint = f"set-current-version --deployment-name {settings.deployment} --build-id {settings.build_id}"
+    log.info("new work comes once it is current: temporal worker deployment %s", hint, extra={"action": "versioned"})
+    return {"deployment_config": WorkerDeploymentConfig(version=version, use_worker_versioning=True)}
+
+
 async def serve(settings: Settings) -> None:
     """Run the orchestrator until the task is cancelled."""
     database = await connect_database(settings, max_size=16)
@@ -69,9 +79,13 @@ async def serve(settings: Settings) -> None:
         await configure(client, set_retention=False)
         activities = OrchestratorActivities(database, client, settings.data_root)
         log.info("orchestrator polls %s", settings.orchestrator_queue, extra={"action": "orchestrator_up"})
-        async with make_worker(client, settings.orchestrator_queue, activities_of(activities)), TaskGroup() as group:
+        grace = timedelta(seconds=settings.drain_seconds)
+        queue = settings.orchestrator_queue
+        options: dict[str, Any] = {"graceful_shutdown_timeout": grace, **versioned(settings)}
+        worker = make_worker(client, queue, activities_of(activities), **options)
+        async with working([worker]), TaskGroup() as group:
             group.create_task(keep_reconciling(database, client))
-            group.create_task(keep_obeying(database, client, settings.orchestrator_queue))
-            group.create_task(keep_dispatching(database, client, queue=settings.orchestrator_queue))
+            group.create_task(keep_obeying(database, client, queue))
+            group.create_task(keep_dispatching(database, client, queue=queue))
     finally:
         await database.close()

@@ -32,15 +32,15 @@ POSTGRES, TEMPORAL, STORE, GATEWAY = "postgres", "temporal", "store", "gateway"
 ORCHESTRATOR, GPU_WORKER, RUNNER = "orchestrator", "gpu-worker", "runner"
 NAMES = (POSTGRES, TEMPORAL, STORE, GATEWAY, ORCHESTRATOR, GPU_WORKER, RUNNER)
 STOPS: Mapping[str, tuple[int, float]] = {
-    RUNNER: (0, 4.0),
-    GPU_WORKER: (1, 4.0),
-    ORCHESTRATOR: (1, 4.0),
-    GATEWAY: (2, 2.0),
-    STORE: (3, 2.0),
+    RUNNER: (0, 2.0),
+    GPU_WORKER: (1, 2.0),
+    ORCHESTRATOR: (1, 2.0),
+    GATEWAY: (2, 0.0),
+    STORE: (3, 0.0),
     TEMPORAL: (4, 2.0),
     POSTGRES: (5, 4.0),
 }
-"""Stage and seconds: what has not ended by then is killed, and nothing is lost by it."""
+"""Stage and seconds, beside those that a service drains: what has not ended by then is killed, nothing is lost."""
 WAIT_SECONDS = 300
 """How long a service waits for what it needs before it ends and is started again."""
 Ready = Callable[[int], Awaitable[bool]]
@@ -162,7 +162,7 @@ class PartFactory:
             environment=self._environment(title, name),
             folder=Path.cwd(),
             stop_stage=STOPS[name][0],
-            stop_seconds=STOPS[name][1],
+            stop_seconds=STOPS[name][1] + self.settings.drain_seconds,
             ask_seconds=ask_seconds,
         )
 

@@ -15,7 +15,7 @@ from temporalio.workflow import HandlerUnfinishedPolicy, ParentClosePolicy
 
 from relight.types import names
 from relight.types.payloads import Advance, AdvanceInput, BatchInput, BatchReport, RolloutInput, RolloutResult
-from relight.workflows import search
+from relight.workflows import builds, search
 from relight.workflows.calls import store_call
 from relight.workflows.slots import Slots
 
@@ -25,7 +25,11 @@ OLD_CHILD_CHECKS = 60
 """How often a rollout that an older batch still runs is waited for, every 2 s."""
 
 
-@workflow.defn(name=names.BATCH_WORKFLOW, failure_exception_types=[ChildWorkflowError])
+@workflow.defn(
+    name=names.BATCH_WORKFLOW,
+    failure_exception_types=[ChildWorkflowError],
+    versioning_behavior=builds.ENDS_WHERE_IT_BEGAN,
+)
 class RolloutBatchWorkflow:
     """The rollouts of some groups of a step."""
 

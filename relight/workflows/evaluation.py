@@ -18,11 +18,15 @@ from relight.types.payloads import (
     StepPlan,
 )
 from relight.types.shares import share
-from relight.workflows import search
+from relight.workflows import builds, search
 from relight.workflows.calls import store_call
 
 
-@workflow.defn(name=names.EVALUATION_WORKFLOW, failure_exception_types=[ActivityError, ChildWorkflowError])
+@workflow.defn(
+    name=names.EVALUATION_WORKFLOW,
+    failure_exception_types=[ActivityError, ChildWorkflowError],
+    versioning_behavior=builds.ENDS_WHERE_IT_BEGAN,
+)
 class EvaluationWorkflow:
     """One evaluation."""
 

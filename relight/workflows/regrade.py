@@ -9,12 +9,17 @@ from temporalio.exceptions import ActivityError
 
 from relight.types import names
 from relight.types.payloads import GradeInput, Judgements, RegradeInput, RegradePage, RegradeResult, RolloutResult
+from relight.workflows import builds
 from relight.workflows.calls import runner_call, store_call
 
 PAGES_A_HISTORY = 20
 
 
-@workflow.defn(name=names.REGRADE_WORKFLOW, failure_exception_types=[ActivityError])
+@workflow.defn(
+    name=names.REGRADE_WORKFLOW,
+    failure_exception_types=[ActivityError],
+    versioning_behavior=builds.FOLLOWS,
+)
 class RegradeWorkflow:
     """One grader's pass over one run."""
 

@@ -17,7 +17,7 @@ from temporalio.exceptions import ActivityError, is_cancelled_exception
 from relight.types import names
 from relight.types.payloads import AttemptInput, CloseRolloutInput, GradeInput, RolloutInput, RolloutResult
 from relight.types.rollout import FailureClass, RolloutConfig
-from relight.workflows import search
+from relight.workflows import builds, search
 from relight.workflows.calls import cause_of, runner_call, store_call
 
 LONGEST_BACKOFF_SECONDS = 60.0
@@ -35,7 +35,7 @@ def backoff_seconds(config: RolloutConfig, try_number: int) -> float:
     return min(config.backoff_seconds * 2 ** (try_number - 1), LONGEST_BACKOFF_SECONDS)
 
 
-@workflow.defn(name=names.ROLLOUT_WORKFLOW)
+@workflow.defn(name=names.ROLLOUT_WORKFLOW, versioning_behavior=builds.ENDS_WHERE_IT_BEGAN)
 class RolloutWorkflow:
     """One rollout, from its first try to its last."""
 

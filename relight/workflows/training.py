@@ -49,7 +49,7 @@ from relight.types.payloads import (
     UpdateResult,
 )
 from relight.types.shares import share
-from relight.workflows import search
+from relight.workflows import builds, search
 from relight.workflows.calls import cause_of, gpu_call, store_call
 from relight.workflows.commands import CommandHandlers
 from relight.workflows.input import parse_input, run_name
@@ -66,7 +66,11 @@ SAME_FAILURES = 3
 """An update that fails so often in the same way pauses the run (semantics 16)."""
 
 
-@workflow.defn(name=names.TRAINING_WORKFLOW, failure_exception_types=[ConfigError, ActivityError, ChildWorkflowError])
+@workflow.defn(
+    name=names.TRAINING_WORKFLOW,
+    failure_exception_types=[ConfigError, ActivityError, ChildWorkflowError],
+    versioning_behavior=builds.FOLLOWS,
+)
 class TrainingWorkflow(CommandHandlers):
     """One run, or the part of it between two continue-as-news."""
 
@@ -86,6 +90,8 @@ class TrainingWorkflow(CommandHandlers):
         self.finished = False
         """The run had ended well before this execution began."""
         self.over = False
+        self.build = workflow.info().get_current_deployment_version()
+        """Of the orchestrator that began this execution; None where they are not versioned."""
 
     @workflow.run
     async def run(self, raw: Any) -> Progress:
@@ -356,7 +362,8 @@ class TrainingWorkflow(CommandHandlers):
     async def _continue_as_new_if_due(self) -> None:
         info = workflow.info()
         long = info.get_current_history_length() > self.input.history_limit
-        if self.cursor.step > self.cursor.total_steps or not (long or info.is_continue_as_new_suggested()):
+        moved = info.get_current_deployment_version() != self.build  # then patches are needed for one step at most
+        if self.cursor.step > self.cursor.total_steps or not (long or moved or info.is_continue_as_new_suggested()):
             return
         await workflow.wait_condition(workflow.all_handlers_finished)
         cursor = self.cursor.model_copy(update={"concurrency": self.concurrency})

@@ -199,7 +199,7 @@ select workflow_id, count(*) as entries from outbox where started_at is null gro
 -- A rollout's workflow in the outbox is of a rollout that exists.
 select o.id, o.workflow_id from outbox o
 where o.workflow_type = 'RolloutWorkflow' and o.started_at is null and o.workflow_id like 'rollout/%'
-  and not exists (select from rollouts r where r.rollout_id = substr(o.workflow_id, 9))
+  and not exists (select from rollouts r where workflow_of_v1(r.rollout_id) = o.workflow_id)
 
 -- name: check_leases_fences
 -- No two leases have the same fence.

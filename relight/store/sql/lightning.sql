@@ -101,8 +101,8 @@ update outbox set started_at = clock_timestamp(), checked_at = clock_timestamp()
 -- Started a while ago, with a rollout that has not ended: Temporal may have lost the workflow.
 update outbox set checked_at = clock_timestamp()
 where id in (
-    select o.id from outbox o join rollouts r on o.workflow_id = 'rollout/' || r.rollout_id
-    where r.status in ('queuing', 'preparing', 'running', 'requeuing') and r.kind = 'external'
+    select o.id from outbox o join rollouts r on o.workflow_id = workflow_of_v1(r.rollout_id)
+    where r.status in ('queuing', 'preparing', 'running', 'requeuing') and r.kind in ('external', 'inspect')
       and r.dispatched_by = 'workflow' and o.started_at is not null and o.workflow_type <> 'cancel'
       and coalesce(o.checked_at, o.started_at) < now() - make_interval(secs => $1)
     order by o.checked_at limit $2 for update of o skip locked)

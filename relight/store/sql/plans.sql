@@ -112,7 +112,7 @@ where rollout_id = $1 and status not in ('succeeded', 'failed', 'cancelled')
 returning rollout_id
 
 -- name: get_rollout_outcome
-select rollout_id, status, failure_class, failure, reward, counted, run, kind, step, batch, attempts
+select rollout_id, status, failure_class, failure, reward, counted, run, kind, step, batch, attempts, inspects
 from rollouts where rollout_id = $1
 
 -- name: requeue_rollout
@@ -120,11 +120,24 @@ update rollouts set status = 'requeuing', failure_class = null, failure = null, 
 where rollout_id = $1 and status in ('failed', 'cancelled') and counted is null
 returning rollout_id
 
+-- name: insert_inspection
+-- A rollout of its own with the same task, resources, configuration and seeds, served by whatever version there is.
+insert into rollouts (rollout_id, inspects, run, step, kind, dataset_id, position, input, mode, resources_id, config,
+                      seed_base)
+select $1 || '.inspect-' || (select count(*) + 1 from rollouts where inspects = $1), $1, run, step, 'inspect',
+       dataset_id, position, input, mode, resources_id, config, seed_base
+from rollouts where rollout_id = $1
+returning rollout_id, config
+
+-- name: insert_order
+insert into outbox (workflow_type, workflow_id, task_queue, input) values ($1, $2, $3, $4)
+
 -- name: requeue_failed
 -- All that failed in batches that are open; $2 names one failure class, or null for all. Returns what they were.
 with failed as (
     select rollout_id, step, failure_class from rollouts
-    where run = $1 and status = 'failed' and counted is null and ($2::text is null or failure_class = $2)
+    where run = $1 and status = 'failed' and counted is null and kind <> 'inspect'
+      and ($2::text is null or failure_class = $2)
     for update
 )
 update rollouts r

@@ -32,6 +32,11 @@ update rollouts set status = 'cancelled', failure_class = 'cancelled', failure =
 where run = $1 and status not in ('succeeded', 'failed', 'cancelled')
 returning rollout_id
 
+-- name: cancel_open_inspections
+update rollouts set status = 'cancelled', failure_class = 'cancelled', failure = $2, ended_at = now()
+where run = $1 and kind = 'inspect' and status not in ('succeeded', 'failed', 'cancelled')
+returning rollout_id
+
 -- name: insert_dataset
 insert into datasets (dataset_id, source, row_count) values ($1, $2, $3) on conflict do nothing
 

@@ -66,7 +66,7 @@ from workers order by kind, started_at, worker_id
 -- name: view_rollouts
 -- A page by id: a run's own ids sort by step, group and index.
 select rollout_id, run, step, kind, batch, group_number, index_in_group, fill_up, status, failure_class, failure,
-       reward, attempts, deaths, counted, created_at, ended_at
+       reward, attempts, deaths, counted, inspects, created_at, ended_at
 from rollouts
 where run = $1 and ($2::int is null or step = $2) and ($3::text is null or kind = $3)
   and ($4::text is null or status = $4) and ($5::text is null or failure_class = $5)
@@ -78,6 +78,9 @@ limit $7
 select o.*, coalesce(o.input, t.task) as task
 from rollouts o left join tasks t on t.dataset_id = o.dataset_id and t.position = o.position
 where o.rollout_id = $1
+
+-- name: view_inspections
+select rollout_id from rollouts where inspects = $1 order by created_at, rollout_id
 
 -- name: view_attempts
 select a.*, (select count(distinct g.call_number) from generations g

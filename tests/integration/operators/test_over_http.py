@@ -11,12 +11,13 @@ from typing import Any
 import aiohttp
 from temporalio.client import Client
 
+from relight.runner.calls import AgentCall, AgentOutcome
 from relight.store.database import Database
 from relight.store.postgres import PostgresStore
 from relight.types.names import ORCHESTRATOR_QUEUE
 from relight.worker.commands import keep_obeying
 from tests.integration.operators.kit import Gate, at, audit, status_of
-from tests.support.orchestration import cluster, eventually, run_file, write_tasks
+from tests.support.orchestration import cluster, eventually, run_file, served_grader, write_tasks
 from tests.support.store_service import TOKEN, store_service
 
 
@@ -141,3 +142,45 @@ async def test_a_command_that_no_orchestrator_of_the_run_answers_is_tried_until_
         await handle.result()
     assert (status, found["result"]["after"]) == (200, 5)
     assert found["tries"] >= 2
+
+
+async def steady(call: AgentCall) -> AgentOutcome:
+    """A grader that is content with everything."""
+    return AgentOutcome(kind="returned", rewards={"primary": 0.5})
+
+
+async def test_a_fork_a_replay_and_a_regrade_are_asked_for_over_http_and_made_once(
+    temporal: Client, database: Database, tmp_path: Path
+) -> None:
+    write_tasks(tmp_path)
+    async with (
+        cluster(temporal, database, tmp_path) as stack,
+        served_grader(temporal, database, steady),
+        http(database) as api,
+        obeyed(database, temporal),
+    ):
+        await (await stack.start("parent", run_file(steps=2, data="train.jsonl"))).result()
+        change = {"set": {"steps": 3}, "actor": "ada"}
+        forked = await api.post("/runs/parent/fork", {"from_step": 2, **change}, key="f00dfeed-1", wait=30)
+        again = await api.post("/runs/parent/fork", {"from_step": 2, **change}, key="f00dfeed-1", wait=30)
+        replayed = await api.post("/runs/parent/replay", {"name": "by-loss"}, wait=30)
+        regraded = await api.post("/runs/parent/regrade", {"grader": "judge"}, wait=30)
+        too_far = await api.post("/runs/parent/fork", {"from_step": 9}, wait=30)
+        wrong = await api.post("/runs/parent/fork", {"set": {}})
+        nobody = await api.post("/runs/nobody/replay", {})
+        for workflow in ("train/parent-fork-f00dfeed", "train/by-loss", "train/parent/regrade-judge"):
+            await temporal.get_workflow_handle(workflow).result()
+    assert forked[0] == replayed[0] == regraded[0] == 200
+    assert forked[1]["result"]["after"] == again[1]["result"]["after"] == {"run": "parent-fork-f00dfeed"}
+    assert replayed[1]["result"]["after"] == {"run": "by-loss"}
+    assert regraded[1]["result"]["after"] == {"workflow": "train/parent/regrade-judge", "grader": "judge"}
+    assert (too_far[0], wrong[0], nobody[0]) == (409, 422, 404)
+    assert "from_step" in wrong[1]["detail"]
+    assert "9" in too_far[1]["detail"]
+    runs = await database.pool.fetch("select run, parent_run, parent_step, status from runs order by run")
+    assert [tuple(row) for row in runs] == [
+        ("by-loss", "parent", 0, "finished"),
+        ("parent", None, None, "finished"),
+        ("parent-fork-f00dfeed", "parent", 2, "finished"),
+    ]
+    assert await database.pool.fetchval("select count(*) from rewards where grader = 'judge'") == 16

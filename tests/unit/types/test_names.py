@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import relight
+from relight.activities.orchestrator import OrchestratorActivities
+from relight.gpu_worker.activities import ClaimActivities, HostActivities
+from relight.runner.activity import RunnerActivities
+from relight.runner.grading import GradingActivities
 from relight.types import commands, names
+
+PATCHES = {"drive-after-reset", "restart-ended-batch"}
 
 PINNED = {
     "ORCHESTRATOR_QUEUE": "relight",
@@ -78,6 +91,49 @@ def test_workflows_register_under_the_pinned_names() -> None:
     assert set(training.updates) == set(commands.COMMANDS)
     assert set(training.signals) == {*commands.COMMANDS, "batch_done"}
     assert "progress" in training.queries
+    by_name = {definition.name: definition for definition in definitions}
+    assert set(by_name["RolloutWorkflow"].signals) == {"cancel"}
+    assert set(by_name["RolloutBatchWorkflow"].signals) == {"look_again", "set_concurrency"}
+    assert set(by_name["RolloutBatchWorkflow"].queries) == {"progress"}
+    assert set(by_name["RegradeWorkflow"].queries) == {"progress"}
+
+
+def test_which_build_a_workflow_goes_on_under_is_pinned() -> None:
+    code = (
+        "from relight.workflows import WORKFLOWS; from temporalio.workflow import _Definition as D;"
+        "print(*sorted(f'{d.name}={d.versioning_behavior.name}' for d in map(D.must_from_class, WORKFLOWS)))"
+    )
+    for build, pinned, follows in (("7", "PINNED", "AUTO_UPGRADE"), ("", "UNSPECIFIED", "UNSPECIFIED")):
+        environment = os.environ | {"RELIGHT_BUILD_ID": build}
+        ended = subprocess.run(
+            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+        )
+        assert ended.stdout.split() == [
+            f"EvaluationWorkflow={pinned}",
+            f"RegradeWorkflow={follows}",
+            f"RolloutBatchWorkflow={pinned}",
+            f"RolloutWorkflow={pinned}",
+            f"TrainingWorkflow={follows}",
+        ]
+
+
+def test_activities_register_under_the_pinned_names() -> None:
+    holders = (OrchestratorActivities, RunnerActivities, GradingActivities, ClaimActivities, HostActivities)
+    found = {
+        vars(method)["__temporal_activity_definition"].name
+        for holder in holders
+        for method in vars(holder).values()
+        if hasattr(method, "__temporal_activity_definition")
+    }
+    values = list(PINNED.values())
+    assert found == set(values[values.index("begin_regrade") : values.index("pause")])
+
+
+def test_patches_are_pinned() -> None:
+    """One that a history may carry is known for as long as that history may be replayed."""
+    folder = Path(relight.__file__).parent / "workflows"
+    text = "".join(path.read_text() for path in folder.glob("*.py"))
+    assert set(re.findall(r'workflow\.patched\("([^"]+)"\)', text)) >= PATCHES
 
 
 def test_ids_are_pinned() -> None:
@@ -89,4 +145,7 @@ def test_ids_are_pinned() -> None:
     assert names.planned_rollout_id("r", 12, 3, 5) == "r-s0012-g03-i5"
     assert names.planned_rollout_id("r", 12, 3, 5, evaluation=True) == "r-e0012-g03-i5"
     assert names.rollout_workflow_id("x") == "rollout/x"
+    assert names.rollout_workflow_id("x.inspect-2") == "rollout/x/inspect-2"
+    assert names.rollout_of_workflow("rollout/x/inspect-2") == "x.inspect-2"
+    assert names.rollout_of_workflow("rollout/x") == "x"
     assert names.runner_queue("relight-runner", "calculator") == "relight-runner.calculator"

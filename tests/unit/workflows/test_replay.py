@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from temporalio import workflow
 from temporalio.client import WorkflowHistory
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
+from temporalio.workflow import _Definition  # the SDK has no public way to ask for a definition
 
 from relight.workflows import WORKFLOWS
+from relight.workflows.batch import RolloutBatchWorkflow
+from relight.workflows.evaluation import EvaluationWorkflow
+from relight.workflows.regrade import RegradeWorkflow
+from relight.workflows.rollout import RolloutWorkflow
+from relight.workflows.training import TrainingWorkflow
 
 FOLDER = Path(__file__).parents[2] / "histories"
 HISTORIES = sorted(FOLDER.glob("*.json"))
@@ -34,12 +42,39 @@ async def test_a_saved_history_replays(path: Path) -> None:
     await replayer.replay_workflow(history(path))
 
 
+CHANGED = {
+    "RolloutWorkflow": RolloutWorkflow,
+    "RolloutBatchWorkflow": RolloutBatchWorkflow,
+    "EvaluationWorkflow": EvaluationWorkflow,
+    "RegradeWorkflow": RegradeWorkflow,
+    "TrainingWorkflow": TrainingWorkflow,
+}
+
+
+@pytest.mark.parametrize("kind", CHANGED)
+async def test_a_change_that_live_workflows_could_not_follow_is_found_by_the_replay(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own: Any = CHANGED[kind].run
+
+    async def changed(self: Any, given: Any) -> Any:
+        await workflow.sleep(1)
+        return await own(self, given)
+
+    broken = dataclasses.replace(_Definition.must_from_class(CHANGED[kind]), run_fn=changed)
+    monkeypatch.setattr(CHANGED[kind], "__temporal_workflow_definition", broken)
+    path = next(path for path in HISTORIES if kind_of(path) == kind)
+    with pytest.raises(workflow.NondeterminismError):
+        await test_a_saved_history_replays(path)
+
+
+def kind_of(path: Path) -> str:
+    """Type of the workflow whose history it is."""
+    return history(path).events[0].workflow_execution_started_event_attributes.workflow_type.name
+
+
 def test_every_workflow_has_a_saved_history() -> None:
-    kinds = {
-        event.workflow_execution_started_event_attributes.workflow_type.name
-        for path in HISTORIES
-        for event in history(path).events[:1]
-    }
+    kinds = {kind_of(path) for path in HISTORIES}
     assert kinds == {
         "TrainingWorkflow",
         "RolloutBatchWorkflow",
