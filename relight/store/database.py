@@ -13,13 +13,14 @@ from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager
 from functools import cache
 from importlib import resources
+from time import monotonic
 from typing import Any
 
 import asyncpg
 import orjson
 
 from relight.errors import ConflictError, InvalidRequestError, NotFoundError, PostgresError, RelightError
-from relight.store.live_connection import COMMAND_SECONDS, CONNECT_SECONDS, SET, LiveConnection
+from relight.store.live_connection import COMMAND_SECONDS, CONNECT_SECONDS, SET, LiveConnection, check_rested
 
 Connection = Any
 """A pooled asyncpg connection; asyncpg ships no types for it."""
@@ -73,6 +74,7 @@ async def _reset(connection: Connection) -> None:
     """Give a connection back as it is: nothing here sets session state, and asyncpg's own reset costs a round trip."""
     if connection.is_in_transaction():
         await connection.reset()
+    connection.used_at = monotonic()
 
 
 def _our_error(error: asyncpg.PostgresError) -> RelightError | None:
@@ -118,12 +120,21 @@ class Database:
         Raises:
             PostgresError: out of reach; the message says where and what to check.
         """
+
+        async def check(connection: Connection) -> None:
+            try:
+                await check_rested(connection)
+            except TimeoutError:
+                await pool.expire_connections()  # where one has died in its sleep, the others have too, mostly
+                raise
+
         try:
             pool = await asyncpg.create_pool(
                 url,
                 min_size=0,  # with a minimum, asyncpg logs tracebacks while it can't keep it up
                 max_size=max_size,
                 init=_prepare,
+                setup=check,
                 reset=_reset,
                 command_timeout=COMMAND_SECONDS,
                 timeout=CONNECT_SECONDS,

@@ -7,6 +7,7 @@ time ends its connection, and the server ends a transaction that nobody goes on 
 from __future__ import annotations
 
 import asyncio
+from time import monotonic
 from typing import Any, Final
 
 import asyncpg
@@ -20,6 +21,8 @@ CANCEL_SECONDS: Final = 5.0
 """How long a command that was given up may take to end before its connection is dropped."""
 PING_SECONDS: Final = 10.0
 """Between two questions on a connection that only listens, and how long an answer may take."""
+RESTED_SECONDS: Final = 5.0
+"""A pooled connection that was not used for so long is asked for a sign of life, for as long, before it is used."""
 IDLE_TRANSACTION_SECONDS: Final = 60
 SESSION: Final = {
     "idle_in_transaction_session_timeout": f"{IDLE_TRANSACTION_SECONDS}s",
@@ -37,6 +40,8 @@ class LiveConnection(asyncpg.Connection):
 
     def __init__(self, protocol: Any, transport: Any, *arguments: Any, **options: Any) -> None:
         super().__init__(protocol, transport, *arguments, **options)
+        self.used_at = monotonic()
+        """When it was last given back to its pool."""
         keep_transport_alive(transport)
 
     async def _cancel(self, waiter: Any, cancel_waiter: Any = None) -> None:
@@ -45,6 +50,21 @@ class LiveConnection(asyncpg.Connection):
             await super()._cancel(waiter, cancel_waiter)
         if limit.expired():
             self.terminate()
+
+
+async def check_rested(connection: Any) -> None:
+    """Ask a connection that nobody has used for a while whether it is alive; it is dropped where it is not.
+
+    Raises:
+        TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError: it is not.
+    """
+    if monotonic() - connection.used_at < RESTED_SECONDS:
+        return
+    try:
+        await connection.execute("select 1", timeout=RESTED_SECONDS)
+    except BaseException:
+        connection.terminate()
+        raise
 
 
 async def connect(url: str) -> Any:

@@ -99,6 +99,9 @@ def command(binary: Path, database: Path, namespace: str, port: int, ui_port: in
         *("--dynamic-config-value", "history.taskSchedulerEnableExecutionQueueScheduler=true"),
         # The one shard looks for new tasks 20 times a second, which made every hop wait for 50 ms once it was busy.
         *("--dynamic-config-value", "history.transferProcessorMaxPollRPS=1000"),
+        # It goes on handing tasks to pollers whose connection is dead until a ping is not answered: 70 s without this.
+        *("--dynamic-config-value", 'frontend.keepAliveTime="10s"'),
+        *("--dynamic-config-value", 'frontend.keepAliveTimeout="5s"'),
         *("--log-level", "warn", "--disable-config-env", "--disable-config-file"),
     ]
 

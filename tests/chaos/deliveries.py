@@ -15,6 +15,8 @@ from aiohttp import web
 from tests.chaos.network import LOOPBACK, Target
 from tests.support.lossy_proxy import FORWARDED
 
+CONFLICT = 409
+
 
 @dataclass(frozen=True)
 class Request:
@@ -24,6 +26,11 @@ class Request:
     path: str
     body: bytes
     headers: dict[str, str]
+
+    @property
+    def what(self) -> str:
+        """Its path without what all have in common."""
+        return self.path.rpartition("/relight")[2]
 
 
 @dataclass
@@ -42,6 +49,8 @@ class Deliveries:
     counts: Counter[str] = field(default_factory=Counter[str])
     answers: Counter[tuple[str, int]] = field(default_factory=Counter[tuple[str, int]])
     """To late deliveries, by path and status."""
+    refused: Counter[str] = field(default_factory=Counter[str])
+    """Requests of whom they belong to that met a newer attempt: 409, by path."""
 
     async def handle(self, incoming: web.Request) -> web.StreamResponse:
         """Pass a request on, once or twice."""
@@ -50,6 +59,8 @@ class Deliveries:
         times = 2 if request.method == "POST" and self._drawn("twice", self.twice_share) else 1
         answers = await asyncio.gather(*(self.deliver(request) for _ in range(times)))
         status, content = answers[-1]
+        if status == CONFLICT:
+            self.refused[request.what] += 1
         if request.method == "POST" and self._drawn("late", self.late_share):
             self.kept.append(request)
         if request.method == "POST" and self._drawn("lost", self.lost_share) and incoming.transport:
@@ -70,7 +81,7 @@ class Deliveries:
         self.draw.shuffle(kept)
         for request in kept:
             status, _ = await self.deliver(request)
-            self.answers[request.path.rpartition("/relight")[2], status] += 1
+            self.answers[request.what, status] += 1
 
     def _drawn(self, what: str, share: float) -> bool:
         drawn = self.draw.random() < share

@@ -53,6 +53,20 @@ async def test_a_query_on_a_dead_connection_ends_and_the_next_gets_a_new_one(
     assert edge.lost_bytes
 
 
+async def test_connections_that_died_in_their_sleep_cost_one_question(
+    edge: Edge, through: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with through.transaction() as one, through.transaction() as other:
+        assert await one.fetchval("select 1") == await other.fetchval("select 1")
+    monkeypatch.setattr(live_connection, "RESTED_SECONDS", 0.2)
+    edge.lose()
+    await asyncio.sleep(0.3)  # so long they must have rested
+    with pytest.raises(PostgresError):
+        await through.value("attempt_key", b"k")
+    async with through.transaction() as one, through.transaction() as other:
+        assert await one.fetchval("select 1") == await other.fetchval("select 1")
+
+
 async def test_connections_are_dropped_where_not_even_a_cancel_gets_through(edge: Edge, through: Database) -> None:
     async with through.transaction() as one, through.transaction() as other:
         assert await one.fetchval("select 1") == await other.fetchval("select 1")
