@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from relight.errors import ConfigError
@@ -13,7 +14,17 @@ from relight.types.payloads import Parent
 from relight.types.run_file import RunFile, parse_run_file
 from relight.types.views import RunView, VersionView
 
-REPLAYABLE = ("algorithm", "checkpoint_every", "data.evaluation", "evaluation", "failures", "grader", "model", "seed")
+REPLAYABLE = (
+    "algorithm",
+    "checkpoint_every",
+    "checkpoints",
+    "data.evaluation",
+    "evaluation",
+    "failures",
+    "grader",
+    "model",
+    "seed",
+)
 REPLAYABLE_TOO = ("steps", "verl", "vllm")
 FROM_THE_PLAN = ("algorithm", "sampling", "group_size", "batch_size")
 """What can change while a run is live, so that a step's plan knows it better than the run's file."""
@@ -75,11 +86,22 @@ def set_key(data: dict[str, Any], key: str, value: Any) -> None:
     place[last] = value
 
 
+def missing_checkpoint(run: str, step: int, deleted_at: datetime | None, there: Sequence[int]) -> str:
+    """Why a run can't start from a step, and from which it could."""
+    found = ", ".join(map(str, there)) or "none"
+    if deleted_at is None:
+        return f"run {run} has no checkpoint of step {step}; there is: {found}"
+    return (
+        f"the checkpoint of step {step} of run {run} was deleted at {deleted_at:%Y-%m-%d %H:%M} UTC, as the run file's "
+        f"`checkpoints.keep_*` say; there is: {found}"
+    )
+
+
 def _check_start(parent: RunView, versions: Sequence[VersionView], first: int) -> None:
     there = [version.version for version in versions if version.checkpoint_path]
     if first and first not in there:
-        found = ", ".join(map(str, there)) or "none"
-        raise ConfigError(f"run {parent.run} has no checkpoint of step {first} on disk; there is: {found}")
+        deleted = next((version.checkpoint_deleted_at for version in versions if version.version == first), None)
+        raise ConfigError(missing_checkpoint(parent.run, first, deleted, there))
 
 
 def _check_keys(command: commands.Fork | commands.Replay, first: int) -> None:

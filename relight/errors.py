@@ -23,6 +23,8 @@ A failed rollout is data (an attempt with a failure class), not one of these.
     ├── OverloadedError        503
     ├── EngineError            a vLLM server
     ├── TrainerError           the process that holds verl
+    ├── HostChangedError       another GPU host serves this run now
+    ├── StorageError           the place where checkpoints lie, out of reach
     ├── CheckpointError        files that are torn, changed or missing
     └── NoRoomError            507: a full disk
 """
@@ -149,6 +151,18 @@ class EngineError(RelightError):
 
 class TrainerError(RelightError):
     """The trainer process failed."""
+
+
+class HostChangedError(RelightError):
+    """Another GPU host serves this run now."""
+
+    http_status = 409
+
+
+class StorageError(RelightError):
+    """The storage of checkpoints is out of reach."""
+
+    http_status = 503
 
 
 class CheckpointError(RelightError):

@@ -43,6 +43,8 @@ class Place(StrEnum):
     """GPU worker: the ledger is written, nothing is trained."""
     TRAINED = "trained"
     """GPU worker: the trainer holds the new version, no file does."""
+    UPLOADING = "uploading"
+    """GPU worker: a file is in object storage, the manifest that makes it count is not."""
     SAVED = "saved"
     """GPU worker: the files are in place, no row says so."""
     VERSION_RECORDED = "version-recorded"

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ByteSize, ConfigDict, Field, SecretStr, Validati
 
 from relight.errors import ConfigError
 from relight.types.names import GPU_QUEUE, ORCHESTRATOR_QUEUE, RUNNER_QUEUE
+from relight.types.run_file import check_place
 
 STACK_FILE = "stack.json"
 TOKEN_FILE = "token"
@@ -60,6 +61,10 @@ class Settings(BaseModel):
     gpu_queue: str = GPU_QUEUE
     gpu_host: str | None = None
     """Name of this GPU host; the machine's host name where it is not given."""
+    gpu_lost_seconds: float = Field(default=60.0, ge=10)
+    """A GPU host that is silent for so long has lost its run to one that can read the run's checkpoints."""
+    checkpoints: str | None = None
+    """Where runs keep their policy versions whose file does not say: a directory, or `s3://bucket/prefix`."""
     engine_module: str = "vllm.entrypoints.openai.api_server"
     """What is started as an engine, by vLLM's flags; it answers vLLM's routes."""
     trainer_module: str = "relight.gpu_worker.trainer_process"
@@ -73,6 +78,11 @@ class Settings(BaseModel):
     """Spans, model calls and bodies of rollouts older than so many days are dropped; None keeps them for ever."""
     retention_bytes: ByteSize | None = Field(default=None, ge=1)
     """The oldest days of them are dropped above this size, such as 50GB."""
+
+    @field_validator("checkpoints")
+    @classmethod
+    def _check_place(cls, value: str | None) -> str | None:
+        return check_place(value) if value else None
 
     @field_validator("redact_patterns", mode="before")
     @classmethod

@@ -194,6 +194,7 @@ def summary_lines(view: RunView) -> list[str]:
         ("reward", f"{number_text(view.reward)} at step {view.step}" if view.reward is not None else None),
         ("held-out", ", ".join(f"v{one.version} {number_text(one.reward)}" for one in view.evaluations) or None),
         ("versions", _versions_text(view)),
+        ("files", _files_text(view)),
         ("engines", ", ".join(f"{one.engine_id} {one.state} v{one.version}" for one in view.engines) or None),
     ]
     return [f"{name:<9} {text}" for name, text in facts if text]
@@ -204,6 +205,22 @@ def _versions_text(view: RunView) -> str | None:
         return None
     kept = "none" if view.checkpointed is None else f"version {view.checkpointed}"
     return f"newest published: {view.published}; newest checkpoint: {kept}"
+
+
+def _files_text(view: RunView) -> str | None:
+    if not view.stored_bytes:
+        return None
+    kept = ", ".join(map(str, view.checkpoints)) or "none"
+    return f"{size_text(view.stored_bytes)}; checkpoints that a fork can start from: {kept}"
+
+
+def size_text(size_bytes: int) -> str:
+    """Bytes for people."""
+    units = ["B", "KB", "MB", "GB", "TB"]
+    number, unit = float(size_bytes), 0
+    while number >= 1000 and unit < len(units) - 1:
+        number, unit = number / 1000, unit + 1
+    return f"{number:.{1 if unit else 0}f} {units[unit]}"
 
 
 def _trouble(counts: Counts) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from relight.cli import output
-from relight.cli.progress import number_text
+from relight.cli.progress import number_text, size_text
 from relight.cli.reader import StoreReader
 from relight.cli.render import print_table, when
 from relight.types.views import RunSummary
@@ -16,7 +16,7 @@ EPILOG = """\b
 Examples:
   relight runs
   relight runs --json | jq -r 'select(.status == "failed") | .run'"""
-COLUMNS = ("run", "status", "step", "reward", "held-out", "agent", "algorithm", "started", "")
+COLUMNS = ("run", "status", "step", "reward", "held-out", "agent", "algorithm", "files", "started", "")
 
 
 async def runs(limit: Annotated[int, typer.Option(min=1, max=1000, help="Show the newest so many.")] = 50) -> None:
@@ -49,6 +49,7 @@ def run_row(run: RunSummary) -> list[str]:
         number_text(run.held_out),
         run.agent,
         run.algorithm,
+        size_text(run.stored_bytes) if run.stored_bytes else "",
         when(run.created_at),
         run.error or (f"waiting for {run.waiting_for}" if run.waiting_for else ""),
     ]

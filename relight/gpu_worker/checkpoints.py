@@ -1,10 +1,11 @@
 """Directories of files that are whole or not there: exports and checkpoints.
 
 A directory is written under a temporary name, every file is flushed to disk, `manifest.json` records the size and
-SHA-256 of each, and only then is the directory renamed into place. Whoever reads one verifies it first, so a torn,
-flipped, missing or added file is refused before verl or vLLM sees it.
+SHA-256 of each and of itself, and only then is the directory renamed into place. Whoever reads one verifies it first,
+so a torn, flipped, missing or added file is refused before verl or vLLM sees it.
 
 Both the trainer process and the GPU worker use this; it imports no torch and knows nothing of what the files hold.
+Where there is no rename, in object storage, `object_storage.py` writes the same manifest last.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ import os
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from relight.errors import CheckpointError
 
@@ -45,7 +46,27 @@ class Manifest(BaseModel):
     files: dict[str, FileRecord]
     """By path relative to the directory."""
     meta: dict[str, Any] = Field(default_factory=dict[str, Any])
-    """What the writer says of it: version, hyper-parameters, number of ranks."""
+    """What the writer says of it: version, batch, number of ranks."""
+    checksum: str
+    """SHA-256 of the rest of the manifest."""
+
+    @classmethod
+    def of(cls, files: dict[str, FileRecord], meta: dict[str, Any]) -> Manifest:
+        """With its checksum."""
+        return cls(files=files, meta=meta, checksum=_checksum(files, meta))
+
+    @field_validator("files")
+    @classmethod
+    def _stay_inside(cls, files: dict[str, FileRecord]) -> dict[str, FileRecord]:
+        for name in files:
+            path = PurePosixPath(name)
+            if path.is_absolute() or ".." in path.parts or name == MANIFEST:
+                raise ValueError(f"{name!r} is no file of the directory")
+        return files
+
+    def as_bytes(self) -> bytes:
+        """As it is written: the same manifest is the same bytes."""
+        return orjson.dumps(self.model_dump(), option=orjson.OPT_INDENT_2)
 
     @property
     def digest(self) -> str:
@@ -62,6 +83,11 @@ class Manifest(BaseModel):
         return sum(record.size_bytes for record in self.files.values())
 
 
+def _checksum(files: dict[str, FileRecord], meta: dict[str, Any]) -> str:
+    plain = {name: record.model_dump() for name, record in files.items()}
+    return hashlib.sha256(orjson.dumps([plain, meta])).hexdigest()
+
+
 def _digest(files: dict[str, FileRecord]) -> str:
     lines = (f"{name}\0{record.sha256}\n" for name, record in sorted(files.items()))
     return hashlib.sha256("".join(lines).encode()).hexdigest()
@@ -72,8 +98,8 @@ def write_manifest(directory: Path, meta: dict[str, Any] | None = None) -> Manif
     names = sorted(_file_names(directory))
     with ThreadPoolExecutor(_HASHING_THREADS) as pool:
         records = list(pool.map(_record_and_flush, [directory / name for name in names]))
-    manifest = Manifest(files=dict(zip(names, records, strict=True)), meta=meta or {})
-    _write_flushed(directory / MANIFEST, orjson.dumps(manifest.model_dump(), option=orjson.OPT_INDENT_2))
+    manifest = Manifest.of(dict(zip(names, records, strict=True)), meta or {})
+    _write_flushed(directory / MANIFEST, manifest.as_bytes())
     _flush_directories(directory)
     return manifest
 
@@ -86,20 +112,39 @@ def read_manifest(directory: Path) -> Manifest:
     """
     path = directory / MANIFEST
     try:
-        return Manifest.model_validate(orjson.loads(path.read_bytes()))
+        return parse_manifest(path.read_bytes(), str(path))
     except FileNotFoundError as error:
-        raise CheckpointError(f"{directory} has no {MANIFEST}: it was never completed") from error
-    except (OSError, orjson.JSONDecodeError, ValidationError) as error:
+        what = f"has no {MANIFEST}: it was never completed" if directory.is_dir() else "is not there"
+        raise CheckpointError(f"{directory} {what}") from error
+    except OSError as error:
         raise CheckpointError(f"{path} can't be read: {error}") from error
 
 
-def verify(directory: Path) -> Manifest:
-    """Compare every file with the manifest.
+def parse_manifest(content: bytes, where: str) -> Manifest:
+    """A manifest out of its bytes, if they are those that were written.
+
+    Raises:
+        CheckpointError: they are torn or changed.
+    """
+    try:
+        manifest = Manifest.model_validate(orjson.loads(content))
+    except (orjson.JSONDecodeError, ValidationError) as error:
+        raise CheckpointError(f"{where} can't be read: {str(error).splitlines()[0]}") from error
+    # A flip that changes no value changes the bytes: the manifest is refused as any other file would be.
+    if manifest.checksum != _checksum(manifest.files, manifest.meta) or manifest.as_bytes() != content:
+        raise CheckpointError(f"{where} was changed: it is not as it was written")
+    return manifest
+
+
+def verify(directory: Path, digest: str | None = None) -> Manifest:
+    """Compare every file with the manifest, and that with the digest on record, where it is known.
 
     Raises:
         CheckpointError: naming the file that is missing, added, torn or changed.
     """
     manifest = read_manifest(directory)
+    if digest is not None and manifest.digest != digest:
+        raise CheckpointError(f"{directory} is whole, but not what is on record: its digest is {manifest.digest[:12]}")
     present = set(_file_names(directory))
     _refuse_strangers(directory, present, set(manifest.files))
     with ThreadPoolExecutor(_HASHING_THREADS) as pool:
@@ -128,7 +173,8 @@ def commit(temporary: Path, final: Path) -> Manifest:
         shutil.rmtree(temporary)
         return read_manifest(final)
     temporary.rename(final)
-    _flush_path(final.parent)
+    for parent in (final.parent, final.parent.parent):  # the folder of a version is as new as what is in it
+        _flush_path(parent)
     return manifest
 
 
@@ -169,10 +215,14 @@ def _refuse_strangers(directory: Path, present: set[str], recorded: set[str]) ->
 
 
 def _verify_file(path: Path, recorded: FileRecord) -> None:
-    size = path.stat().st_size
-    if size != recorded.size_bytes:
-        raise CheckpointError(f"{path} is torn: {size} bytes, {recorded.size_bytes} were written")
-    if _record(path).sha256 != recorded.sha256:
+    try:
+        size = path.stat().st_size
+        if size != recorded.size_bytes:
+            raise CheckpointError(f"{path} is torn: {size} bytes, {recorded.size_bytes} were written")
+        found = _record(path)
+    except OSError as error:  # a disk that fails, or a file that somebody removes meanwhile
+        raise CheckpointError(f"{path} can't be read: {error}") from error
+    if found.sha256 != recorded.sha256:
         raise CheckpointError(f"{path} was changed: its SHA-256 is not the one in the {MANIFEST}")
 
 

@@ -10,19 +10,22 @@ import asyncio
 import hashlib
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from relight.errors import CheckpointError, ConfigError, EngineError, PostgresError
 from relight.faults import Place, reach
-from relight.gpu_worker.checkpoints import verify
 from relight.gpu_worker.engine import SERVED_MODEL, VLLM, EngineProcess
+from relight.gpu_worker.versions import VersionFiles
 from relight.store.database import Database
 from relight.store.ledger import Version, newest_version
 
 log = logging.getLogger(__name__)
+
+Mend = Callable[[int], Awaitable[None]]
+"""Makes the export of a version again."""
 
 BOOT_SECONDS = 1800.0
 LOOK_SECONDS = 0.5
@@ -41,6 +44,8 @@ class EngineKeeper:
         run: str,
         model_dir: Path,
         *,
+        files: VersionFiles,
+        mend: Mend,
         socket_path: Path,
         logs: Path,
         vllm_keys: Mapping[str, Any],
@@ -50,6 +55,8 @@ class EngineKeeper:
         self.host = host
         self.run = run
         self.model_dir = model_dir
+        self.files = files
+        self.mend = mend
         self.socket_path = socket_path
         self.log_file = logs / "engine.log"
         self.vllm_keys = vllm_keys
@@ -72,10 +79,10 @@ class EngineKeeper:
             while self.fault is None:
                 try:
                     await self._serve_once()
-                except (EngineError, CheckpointError, PostgresError, OSError) as error:
-                    await self._failed(error)
                 except ConfigError as error:
                     self.fault = error
+                except (RelightError, OSError) as error:
+                    await self._failed(error)
                 except Exception as error:  # whatever it is: were this task to end, updates would wait for ever
                     log.exception("the engine's keeper stumbled", extra={"action": "keeper_failed", "run": self.run})
                     await self._failed(error)
@@ -112,10 +119,7 @@ class EngineKeeper:
 
     async def _serve_once(self) -> None:
         """Start the engine on the newest version and follow that version until the engine dies."""
-        newest = await self._newest()
-        weights = Path(newest.export_path)
-        if newest.version > 0:
-            await asyncio.to_thread(verify, weights)  # it may have lain there for long, and through a crash
+        newest, weights = await self._good_export()
         engine = await EngineProcess.start(
             weights, self.socket_path, log=self.log_file, vllm_keys=self.vllm_keys, module=self.module
         )
@@ -144,10 +148,24 @@ class EngineKeeper:
                 await asyncio.wait_for(self._wanted.wait(), LOOK_SECONDS)
         raise EngineError(f"the engine ended; its log is {self.log_file}")
 
+    async def _good_export(self) -> tuple[Version, Path]:
+        """The newest version as this host can load it; made again where what was written has not lasted."""
+        newest = await self._newest()
+        if newest.version == 0:
+            return newest, self.model_dir  # wherever it lay on the host that recorded it
+        try:
+            return newest, await self.files.open(newest.export_path, newest.export_digest)
+        except CheckpointError as error:
+            log.warning("%s; it is made again", error, extra={"action": "export_refused", "run": self.run})
+        await self.mend(newest.version)
+        newest = await self._newest()
+        return newest, await self.files.open(newest.export_path, newest.export_digest)
+
     async def _publish(self, engine: EngineProcess, version: Version) -> None:
+        weights = await self.files.open(version.export_path, version.export_digest)
         await self.db.execute("set_engine_state", self.engine_id, "loading")
         self.version = None
-        await engine.client.publish(Path(version.export_path))
+        await engine.client.publish(weights)
         reach(Place.PUBLISHED)
         await self._acknowledge(version)
 

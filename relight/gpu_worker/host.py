@@ -8,12 +8,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from relight.errors import EngineError, ModelError, NoRoomError, NotFoundError, PostgresError, RelightError
+from relight.errors import (
+    EngineError,
+    HostChangedError,
+    ModelError,
+    NoRoomError,
+    NotFoundError,
+    PostgresError,
+    RelightError,
+)
 from relight.gpu_worker.checkpoints import weights_digest_of
 from relight.gpu_worker.engine_args import check_vllm_keys
 from relight.gpu_worker.fleet import EngineKeeper, socket_folder
@@ -21,10 +29,11 @@ from relight.gpu_worker.room import Room
 from relight.gpu_worker.trainer_client import TrainerProcess
 from relight.gpu_worker.training import StepTrainer
 from relight.gpu_worker.update import PolicyUpdate
+from relight.gpu_worker.versions import VersionFiles
 from relight.models import check_model
 from relight.settings import Settings
 from relight.store import ledger
-from relight.store.database import Database
+from relight.store.database import Connection, Database
 from relight.store.plans import begin_update
 from relight.store.runs import lock_epoch
 from relight.types.payloads import EngineState, GpuClaim, RunRequest, StepInput, UpdateResult
@@ -46,11 +55,15 @@ class Service:
     model_dir: Path
     folder: Path
     room: Room
-    engines: EngineKeeper
-    keeping: asyncio.Task[None]
+    files: VersionFiles
     trainer: TrainerProcess | None = None
     training: asyncio.Lock = field(default_factory=asyncio.Lock)
     """One update at a time; a second one waits for it and finds its version."""
+    starting_trainer: asyncio.Lock = field(default_factory=asyncio.Lock)
+    using_trainer: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """An update trains, or an export is made again; never held while engines are waited for."""
+    engines: EngineKeeper = field(init=False)
+    keeping: asyncio.Task[None] = field(init=False)
 
 
 class GpuHost:
@@ -74,25 +87,41 @@ class GpuHost:
             await self._serve(row["run"])
 
     async def beat(self) -> None:
-        """Say that the host is alive, until cancelled."""
+        """Say that the host is alive, until cancelled; obey the record of what it serves, stand in for what is gone."""
         while True:
-            with suppress(PostgresError):
-                await self.db.execute("beat_host", self.name)
+            try:
+                row = await self.db.row("beat_host", self.name)
+                if row and self.service and row["run"] != self.service.run:
+                    log.warning("run %s went over to another GPU host", self.service.run, extra={"action": "host_lost"})
+                    await self._end_service()
+                elif row and not row["serves"] and self.service is None:
+                    await self._take_over_a_lost_run()
+            except RelightError as error:
+                if not isinstance(error, PostgresError):  # that one is seen by everybody
+                    log.warning("%s", error, extra={"action": "host_trouble"})
             await asyncio.sleep(BEAT_SECONDS)
 
     async def claim(self, request: RunRequest) -> GpuClaim:
         """Give the host to a run, or say who has it (semantics 15)."""
         async with self.db.transaction() as connection:
             await lock_epoch(self.db, connection, request.run, request.epoch)
-            elsewhere = await self.db.row("host_of_run", request.run, self.name, connection=connection)
+            lost_seconds = self.settings.gpu_lost_seconds
+            elsewhere = await self.db.row("host_of_run", request.run, self.name, lost_seconds, connection=connection)
             if elsewhere:
                 return GpuClaim(granted=True, host=elsewhere["host"], task_queue=elsewhere["task_queue"])
+            lost = await self._lost_hosts(request.run, connection)
+            if lost and not await self._can_read(request.run):
+                reason = f"GPU host {lost[0]}, where the checkpoints of run {request.run} lie"
+                await self.db.execute("set_waiting", request.run, reason, "starting", connection=connection)
+                return GpuClaim(granted=False, waiting_for=reason)
             row = await self.db.row("lock_host", self.name, connection=connection)
             holder = row["run"] if row and row["run_status"] == "running" else None
             if holder not in (None, request.run):
                 reason = f"a GPU worker, held by {holder}"
                 await self.db.execute("set_waiting", request.run, reason, "starting", connection=connection)
                 return GpuClaim(granted=False, waiting_for=reason)
+            if not await self._free(request.run, lost, connection):
+                return GpuClaim(granted=False, waiting_for=f"GPU host {lost[0]}")
             await self.db.execute(
                 "assign_host", self.name, request.run, request.epoch, "starting", connection=connection
             )
@@ -106,6 +135,7 @@ class GpuHost:
             ModelError: no engine comes up with the model.
             NoRoomError: the disk of the run's folder is full.
         """
+        await self._check_held(request.run)
         service = await self._serve(request.run)
         async with self._room(service, "starting"):
             return await self._prepare(service)
@@ -133,11 +163,10 @@ class GpuHost:
         if self.service and self.service.run == place.run:
             self.service.room.check()
         await begin_update(self.db, place)
+        await self._check_held(place.run)
         service = await self._serve(place.run)
         async with service.training, self._room(service, "updating"):
-            trainer = await self._trainer(service)
-            steps = StepTrainer(self.db, place.run, trainer, service.folder)
-            update = PolicyUpdate(self.db, self.name, place.run, steps, service.engines, service.folder / "versions")
+            update = await self._policy_update(service)
             row = await self.db.row("get_run", place.run)
             last = row is not None and place.step == row["total_steps"]
             return await update.make(
@@ -176,6 +205,68 @@ class GpuHost:
         """End engine and trainer; the host's row keeps what it served."""
         await self._end_service()
 
+    async def _take_over_a_lost_run(self) -> None:
+        """Serve a run whose host is gone, if all that it needs can be read here: its rollouts wait for an engine."""
+        lost_seconds = self.settings.gpu_lost_seconds
+        for row in await self.db.fetch("lost_runs", self.name, lost_seconds):
+            if not await self._can_read(row["run"]):
+                continue
+            async with self.db.transaction() as connection:
+                lost = await self._lost_hosts(row["run"], connection)
+                if not lost or not await self._free(row["run"], lost, connection):
+                    continue  # it came back, or another host was faster
+                columns = (row["run"], row["epoch"], "starting")
+                await self.db.execute("assign_host", self.name, *columns, connection=connection)
+            text = "run %s goes on here: GPU host %s is gone"
+            log.warning(text, row["run"], lost[0], extra={"action": "host_took_over", "run": row["run"]})
+            await self._serve(row["run"])
+            return
+
+    async def _lost_hosts(self, run: str, connection: Connection) -> list[str]:
+        columns = (run, self.name, self.settings.gpu_lost_seconds)
+        return [row["host"] for row in await self.db.fetch("hosts_lost_with_run", *columns, connection=connection)]
+
+    async def _free(self, run: str, hosts: Sequence[str], connection: Connection) -> bool:
+        """Take a run from hosts that are gone. False where one of them was heard of meanwhile."""
+        detail, seconds = f"run {run} went over to {self.name}", self.settings.gpu_lost_seconds
+        freed = [
+            await self.db.value("free_lost_host", host, run, detail, seconds, connection=connection) for host in hosts
+        ]
+        return all(freed)
+
+    async def _can_read(self, run: str) -> bool:
+        """Whether this host sees the run's model and its newest version."""
+        row = await self.db.row("get_run", run)
+        newest = await ledger.newest_version(self.db, run)
+        if row is None:
+            return False
+        file = RunFile.model_validate(row["file"])
+        try:
+            await asyncio.to_thread(check_model, file.model, self.settings.data_root)
+            files = self._files(file, run)
+        except RelightError:
+            return False
+        return newest is None or newest.version == 0 or await files.can_read(newest.export_path)
+
+    async def _check_held(self, run: str) -> None:
+        """See to it that the host still serves the run by the record.
+
+        Raises:
+            HostChangedError: another one does by now.
+        """
+        async with self.db.transaction() as connection:
+            row = await self.db.row("lock_host", self.name, connection=connection)
+        if row is None or row["run"] != run:
+            raise HostChangedError(f"GPU host {self.name} does not serve run {run} any more")
+
+    def _files(self, file: RunFile, run: str) -> VersionFiles:
+        return VersionFiles(self.settings.home.resolve(), run, file.checkpoints.url or self.settings.checkpoints)
+
+    async def _policy_update(self, service: Service) -> PolicyUpdate:
+        steps = StepTrainer(self.db, service.run, await self._trainer(service), service.files, service.folder)
+        keep = service.file.checkpoints
+        return PolicyUpdate(self.db, self.name, steps, service.engines, keep, service.using_trainer)
+
     async def _serve(self, run: str) -> Service:
         async with self._changing:
             if self.service and self.service.run == run and not self.service.keeping.done():
@@ -194,18 +285,26 @@ class GpuHost:
         folder = (self.settings.home / "runs" / run).resolve()
         folder.mkdir(parents=True, exist_ok=True)
         await self._record_given_model(run, model_dir)
-        engines = EngineKeeper(
+        files = self._files(file, run)
+        service = Service(run, file, model_dir, folder, Room(folder, files.folder), files)
+
+        async def mend(version: int) -> None:
+            await (await self._policy_update(service)).mend(version)
+
+        service.engines = EngineKeeper(
             self.db,
             self.name,
             run,
             model_dir,
+            files=service.files,
+            mend=mend,
             socket_path=socket_folder(self.settings.home) / "engine-0.sock",
             logs=folder,
             vllm_keys=file.vllm,
             module=self.settings.engine_module,
         )
-        keeping = asyncio.create_task(engines.keep(), name=f"engine of {run}")
-        return Service(run, file, model_dir, folder, Room(folder), engines, keeping)
+        service.keeping = asyncio.create_task(service.engines.keep(), name=f"engine of {run}")
+        return service
 
     async def _record_given_model(self, run: str, model_dir: Path) -> None:
         if await ledger.get_version(self.db, run, 0) is None:
@@ -215,16 +314,18 @@ class GpuHost:
 
     async def _trainer(self, service: Service) -> TrainerProcess:
         """The run's trainer process; started again where it died."""
-        if service.trainer is None or not service.trainer.alive:
-            service.trainer = await TrainerProcess.start(
-                service.model_dir,
-                service.folder / "trainer",
-                verl_keys=service.file.verl,
-                log=service.folder / "trainer.log",
-                module=self.settings.trainer_module,
-                on_progress=lambda text: log.info("trainer: %s", text, extra={"action": "trainer", "run": service.run}),
-            )
-        return service.trainer
+        extra = {"action": "trainer", "run": service.run}
+        async with service.starting_trainer:
+            if service.trainer is None or not service.trainer.alive:
+                service.trainer = await TrainerProcess.start(
+                    service.model_dir,
+                    service.folder / "trainer",
+                    verl_keys=service.file.verl,
+                    log=service.folder / "trainer.log",
+                    module=self.settings.trainer_module,
+                    on_progress=lambda text: log.info("trainer: %s", text, extra=extra),
+                )
+            return service.trainer
 
     async def _end_service(self) -> None:
         service, self.service = self.service, None

@@ -38,16 +38,18 @@ def is_full(error: BaseException, free_bytes: int) -> bool:
 class Room:
     """The disk of one run's folder."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, versions: Path | None = None) -> None:
         self.folder = folder
+        self.versions = versions or folder / "versions"
+        """Where exports and checkpoints are written; it may be on another disk."""
         self._too_little: int | None = None
         """Bytes that were free when there was no room."""
         self._noticed = 0.0
 
     @property
     def free_bytes(self) -> int:
-        """What may be written there."""
-        return shutil.disk_usage(self.folder).free
+        """What may be written there, on the fuller disk."""
+        return min(shutil.disk_usage(path).free for path in (self.folder, self.versions) if path.exists())
 
     def check(self) -> None:
         """Look before something is tried again.
@@ -78,7 +80,7 @@ class Room:
         self._too_little = None
 
     def _clear(self) -> None:
-        for parent in (self.folder, *(self.folder / "versions").glob("*")):
+        for parent in (self.folder, *self.versions.glob("*")):
             remove_temporary(parent)
 
     def _error(self) -> NoRoomError:

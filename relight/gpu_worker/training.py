@@ -8,11 +8,14 @@ import logging
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from relight.adapter.rows import Generation, TrainingRow, merge_breaks, rows_of
 from relight.errors import CheckpointError
+from relight.gpu_worker.checkpoints import Manifest
 from relight.gpu_worker.rows import TrainRow, rollout_weights
 from relight.gpu_worker.trainer_client import TrainerProcess
+from relight.gpu_worker.versions import CHECKPOINT, EXPORT, VersionFiles
 from relight.store import ledger
 from relight.store.database import Database
 from relight.store.ledger import Candidate, Sample, Version, choose
@@ -80,10 +83,11 @@ def step_metrics(
 class StepTrainer:
     """Applies recorded batches with one trainer process."""
 
-    def __init__(self, db: Database, run: str, trainer: TrainerProcess, scratch: Path) -> None:
+    def __init__(self, db: Database, run: str, trainer: TrainerProcess, files: VersionFiles, scratch: Path) -> None:
         self.db = db
         self.run = run
         self.trainer = trainer
+        self.files = files
         self.scratch = scratch
 
     async def write_ledger(self, step: int, plan: ResolvedPlan) -> None:
@@ -108,51 +112,71 @@ class StepTrainer:
 
     async def apply(self, step: int) -> dict[str, float]:
         """Make version `step` from `step - 1`, which the trainer holds, out of the recorded rows."""
-        row = await ledger.get_step(self.db, self.run, step)
+        return await self._apply(self.run, step)
+
+    async def _apply(self, run: str, step: int) -> dict[str, float]:
+        """With the rows of a run: this one, or one that it comes from."""
+        row = await ledger.get_step(self.db, run, step)
         plan = ResolvedPlan.model_validate(row["plan"])
-        rows = [to_trainer(row) for row in await ledger.read_rows(self.db, self.run, step)]
+        rows = [to_trainer(row) for row in await ledger.read_rows(self.db, run, step)]
         if not rows:
             await self._keep_weights(step)
             return {}
         numbers = trainer_numbers(plan.algorithm, plan.sampling.temperature, plan.verl)
         result = await self.trainer.train(step, rows, numbers, seed=plan.trainer_seed)
-        await ledger.write_trainer_logprobs(self.db, self.run, step, result.logprobs)
+        if run == self.run:
+            await ledger.write_trainer_logprobs(self.db, run, step, result.logprobs)
         return result.metrics
 
     async def _keep_weights(self, step: int) -> None:
         """A step that had nothing to learn from: the same weights under the next number."""
         await self.trainer.keep(step)
 
-    async def bring_to(self, version: int) -> int:
+    async def bring_to(self, version: int, *, mending: bool = False) -> int:
         """Have the trainer hold a version: from the newest good checkpoint, replaying the steps since then.
 
-        Returns how many steps were replayed.
+        Returns how many steps were replayed. Their weights are compared with the export, unless that is what is to be
+        mended.
         """
         if (await self.trainer.state()).version == version:
             return 0
-        start = await self._load_checkpoint(version)
+        line = await self._lineage()
+        start = await self._load_checkpoint(version, line)
         for step in range(start + 1, version + 1):
-            log.info("replaying step %s of run %s", step, self.run, extra={"action": "replay", "run": self.run})
-            await self.apply(step)
-        if start < version:
+            run = next(run for run, after in line if after < step)
+            log.info("replaying step %s of run %s", step, run, extra={"action": "replay", "run": self.run})
+            await self._apply(run, step)
+        if start < version and not mending:
             await self._agree_with_export(version)
         return version - start
 
-    async def _load_checkpoint(self, version: int) -> int:
-        """Load the newest checkpoint up to a version that is whole; returns the version that it holds."""
+    async def _lineage(self) -> list[tuple[str, int]]:
+        """The run and those that it comes from, nearest first, each with the version after which it begins."""
+        return [(row["run"], row["after"]) for row in await self.db.fetch("lineage", self.run)]
+
+    async def _load_checkpoint(self, version: int, line: Sequence[tuple[str, int]]) -> int:
+        """Load the newest checkpoint up to a version that is whole; returns the version that it holds.
+
+        Where a fork has none left that is good, those of the run that it comes from serve as well.
+        """
         up_to = version
-        while found := await ledger.newest_checkpoint(self.db, self.run, up_to):
-            if found.version == 0 or found.checkpoint_path is None:
-                break
-            try:
-                await self.trainer.load(found.version, checkpoint_dir=Path(found.checkpoint_path))
-            except CheckpointError as error:
-                log.warning("%s; the one before is used", error, extra={"action": "checkpoint_refused"})
+        for run, _after in line:
+            while (found := await ledger.newest_checkpoint(self.db, run, up_to)) and found.checkpoint_path:
+                if await self._loaded(found, found.checkpoint_path):
+                    return found.version
                 up_to = found.version - 1
-            else:
-                return found.version
         await self.trainer.load(0)
         return 0
+
+    async def _loaded(self, version: Version, place: str) -> bool:
+        try:
+            directory = await self.files.open(place, version.checkpoint_digest)
+            await self.trainer.load(version.version, checkpoint_dir=directory)
+        except CheckpointError as error:
+            log.warning("%s; the one before is used", error, extra={"action": "checkpoint_refused", "run": self.run})
+            await self.db.execute("insert_metric", self.run, version.version, "checkpoint/refused", 1.0)
+            return False
+        return True
 
     async def _agree_with_export(self, version: int) -> None:
         """Where replayed weights are not the published ones (GPUs), the published ones win (semantics 16)."""
@@ -164,19 +188,33 @@ class StepTrainer:
         saved = await self.trainer.save(scratch)
         await asyncio.to_thread(shutil.rmtree, scratch, True)
         if saved.export and saved.export.weights_digest != recorded.weights_hash:
-            await self.trainer.load(version, model_dir=Path(recorded.export_path), keep_optimizer=True)
             await self.db.execute("insert_metric", self.run, version, "replay/differs", 1.0)
+            try:
+                export = await self.files.open(recorded.export_path, recorded.export_digest)
+            except CheckpointError as error:  # then what was replayed is the best that there is
+                log.warning("%s; the replayed weights stay", error, extra={"action": "export_refused"})
+                return
+            await self.trainer.load(version, model_dir=export, keep_optimizer=True)
 
-    async def save(self, version: int, folder: Path, checkpoint: bool) -> Version:
+    async def save(self, version: int, folder: Path, checkpoint: bool, meta: Mapping[str, Any]) -> Version:
         """Write export and, if asked, checkpoint; each appears when it is complete."""
-        export = folder / "export"
-        checkpoint_dir = folder / "checkpoint" if checkpoint else None
-        saved = await self.trainer.save(export, checkpoint_dir, meta={"run": self.run})
+        export = folder / EXPORT
+        checkpoint_dir = folder / CHECKPOINT if checkpoint else None
+        saved = await self.trainer.save(export, checkpoint_dir, meta={"run": self.run, **meta})
         if saved.export is None:
             raise CheckpointError(f"the trainer wrote no export of version {version}")
-        return Version(
-            version=version,
-            weights_hash=saved.export.weights_digest,
-            export_path=str(export),
-            checkpoint_path=str(checkpoint_dir) if checkpoint_dir else None,
-        )
+        return describe(version, folder, saved.export, saved.checkpoint)
+
+
+def describe(version: int, folder: Path, export: Manifest, checkpoint: Manifest | None) -> Version:
+    """A version that lies in a folder, as it is recorded."""
+    return Version(
+        version=version,
+        weights_hash=export.weights_digest,
+        export_path=str(folder / EXPORT),
+        checkpoint_path=str(folder / CHECKPOINT) if checkpoint else None,
+        export_digest=export.digest,
+        checkpoint_digest=checkpoint.digest if checkpoint else None,
+        export_bytes=export.size_bytes,
+        checkpoint_bytes=checkpoint.size_bytes if checkpoint else 0,
+    )

@@ -7,26 +7,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import shutil
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 from relight.errors import LeaseLostError, PostgresError
 from relight.faults import Place, reach
+from relight.gpu_worker.checkpoints import read_manifest
 from relight.gpu_worker.fleet import EngineKeeper
-from relight.gpu_worker.training import StepTrainer
+from relight.gpu_worker.retention import Retention
+from relight.gpu_worker.training import StepTrainer, describe
+from relight.gpu_worker.versions import CHECKPOINT
 from relight.store import ledger
 from relight.store.database import Database
+from relight.store.ledger import Version
 from relight.store.plans import ResolvedPlan
 from relight.types.payloads import UpdateResult
+from relight.types.run_file import Checkpoints
 
 log = logging.getLogger(__name__)
 
 LEASE_SECONDS = 30.0
-KEPT_VERSIONS = 2
-"""Exports and checkpoints of so many versions stay on disk, beside the given model."""
 
 
 class Stopwatch:
@@ -47,32 +48,70 @@ class PolicyUpdate:
     """One run's updates on this host."""
 
     def __init__(
-        self, db: Database, host: str, run: str, steps: StepTrainer, engines: EngineKeeper, folder: Path
+        self,
+        db: Database,
+        host: str,
+        steps: StepTrainer,
+        engines: EngineKeeper,
+        keep: Checkpoints,
+        using_trainer: asyncio.Lock,
     ) -> None:
         self.db = db
         self.host = host
-        self.run = run
+        self.run = steps.run
         self.steps = steps
+        self.files = steps.files
         self.engines = engines
-        self.folder = folder
+        self.keep = keep
+        self.using_trainer = using_trainer
 
     async def make(self, step: int, *, checkpoint: bool, share_gpu: bool) -> UpdateResult:
         """Make version `step`, or find it made; return when engines hold it and the step is recorded."""
         watch = Stopwatch()
         metrics: dict[str, float] = {}
         if await ledger.get_version(self.db, self.run, step) is None:
-            async with self._lease() as lease:
-                metrics = await self._train(step, watch, lease, checkpoint, share_gpu)
+            async with self.using_trainer, self._lease() as lease:
+                metrics = await self._record(step, watch, lease, checkpoint, share_gpu)
         await self.engines.wait_for(step)
         watch.lap("publish")
         await ledger.record_step(self.db, self.run, step, metrics, watch.seconds)
         reach(Place.STEP_RECORDED)
-        await self._tidy(step)
+        await Retention(self.db, self.files).tidy(self.run, self.keep)
         return await self._result(step, watch)
+
+    async def mend(self, version: int) -> None:
+        """Make the export of a recorded version again: what was written can't be read any more."""
+        async with self.using_trainer, self._lease() as lease:
+            await self.steps.bring_to(version, mending=True)
+            made = await self.steps.save(version, self.files.stage(version, lease[2]), False, {})
+            made = await self.files.publish(made)
+            recorded = await ledger.get_version(self.db, self.run, version)
+            if recorded and recorded.weights_hash != made.weights_hash:
+                await self.db.execute("insert_metric", self.run, version, "replay/differs", 1.0)
+            await ledger.replace_export(self.db, self.run, made, lease)
+
+    async def _record(
+        self, step: int, watch: Stopwatch, lease: tuple[str, str, int], checkpoint: bool, share_gpu: bool
+    ) -> dict[str, float]:
+        """Make the files, put them where they are read from, record them."""
+        row = await ledger.get_step(self.db, self.run, step)
+        found = await self.files.staged(step, row["batch_hash"] or "", checkpoint)
+        if found:  # somebody died between these files and their row
+            folder, export = found
+            version = describe(step, folder, export, read_manifest(folder / CHECKPOINT) if checkpoint else None)
+            metrics: dict[str, float] = export.meta.get("metrics", {})
+        else:
+            version, metrics = await self._train(step, watch, lease, checkpoint, share_gpu)
+        version = await self.files.publish(version)
+        watch.lap("save")
+        reach(Place.SAVED)
+        await ledger.record_version(self.db, self.run, version, lease, metrics)
+        reach(Place.VERSION_RECORDED)
+        return metrics
 
     async def _train(
         self, step: int, watch: Stopwatch, lease: tuple[str, str, int], checkpoint: bool, share_gpu: bool
-    ) -> dict[str, float]:
+    ) -> tuple[Version, dict[str, float]]:
         row = await ledger.get_step(self.db, self.run, step)
         plan = ResolvedPlan.model_validate(row["plan"])
         async with self._gpu(share_gpu):
@@ -85,13 +124,10 @@ class PolicyUpdate:
             metrics = await self.steps.apply(step)
             reach(Place.TRAINED)
             watch.lap("update")
-            version = await self.steps.save(step, self.folder / f"v{step:05d}-f{lease[2]}", checkpoint)
-        watch.lap("save")
-        reach(Place.SAVED)
-        metrics |= {"replayed_steps": float(replayed)} if replayed else {}
-        await ledger.record_version(self.db, self.run, version, lease, metrics)
-        reach(Place.VERSION_RECORDED)
-        return metrics
+            metrics = ledger.finite(metrics | ({"replayed_steps": float(replayed)} if replayed else {}))
+            batch = (await ledger.get_step(self.db, self.run, step))["batch_hash"]
+            folder = self.files.stage(step, lease[2])
+            return await self.steps.save(step, folder, checkpoint, {"batch": batch, "metrics": metrics}), metrics
 
     @asynccontextmanager
     async def _gpu(self, shared: bool) -> AsyncGenerator[None]:
@@ -140,20 +176,6 @@ class PolicyUpdate:
         log.error("lease %s was lost", name, extra={"action": "lease_lost", "run": self.run})
         await self.steps.trainer.kill()
         owner.cancel()
-
-    async def _tidy(self, step: int) -> None:
-        """Remove versions that nobody needs: their successors are acknowledged."""
-        for row in await self.db.fetch("old_versions", self.run, step - KEPT_VERSIONS + 1):
-            folder = Path(row["export_path"]).parent
-            if folder.parent != self.folder or not folder.exists():
-                continue
-            if row["checkpoint_path"]:
-                newest = await ledger.newest_checkpoint(self.db, self.run, step)
-                if newest is None or newest.version <= row["version"]:
-                    continue  # training would go on from it
-                if await self.db.value("forget_checkpoint", self.run, row["version"]) is None:
-                    continue  # a run was forked from it
-            await asyncio.to_thread(shutil.rmtree, folder, True)
 
     async def _result(self, step: int, watch: Stopwatch) -> UpdateResult:
         row = await ledger.get_step(self.db, self.run, step)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from relight.descendants import missing_checkpoint
 from relight.errors import ConfigError
 from relight.store.database import Connection, Database
 from relight.types.payloads import BeginInput, Parent
@@ -64,18 +65,14 @@ async def _start_from(db: Database, connection: Connection, run: str, parent: Pa
     version = await db.row("fork_version", parent.run, parent.step, connection=connection)
     if version is None:
         found = await db.fetch("checkpointed_versions", parent.run, connection=connection)
-        there = ", ".join(str(row["version"]) for row in found) or "none"
-        raise ConfigError(f"run {parent.run} has no checkpoint of step {parent.step} on disk; there is: {there}")
-    await db.execute(
-        "insert_version",
-        run,
-        parent.step,
-        version["fence"],
-        version["weights_hash"],
-        version["export_path"],
-        version["checkpoint_path"],
-        connection=connection,
-    )
+        lost = await db.row("get_version", parent.run, parent.step, connection=connection)
+        deleted_at = lost["checkpoint_deleted_at"] if lost else None
+        there = [int(row["version"]) for row in found]
+        raise ConfigError(missing_checkpoint(parent.run, parent.step, deleted_at, there))
+    columns = ("fence", "weights_hash", "export_path", "checkpoint_path")
+    await db.execute("insert_version", run, parent.step, *(version[name] for name in columns), connection=connection)
+    columns = ("export_digest", "checkpoint_digest", "export_bytes", "checkpoint_bytes")
+    await db.execute("describe_files", run, parent.step, *(version[name] for name in columns), connection=connection)
 
 
 async def _check_replay(db: Database, connection: Connection, parent: Mapping[str, Any], begin: BeginInput) -> None:

@@ -10,7 +10,7 @@ import hashlib
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import orjson
@@ -51,6 +51,11 @@ class Version:
     checkpoint_path: str | None
     fence: int = 0
     """Of the lease under which it was made."""
+    export_digest: str | None = None
+    """What the manifest says of all files; None where it is not known: the given model."""
+    checkpoint_digest: str | None = None
+    export_bytes: int = 0
+    checkpoint_bytes: int = 0
 
 
 def choose(candidates: Sequence[Candidate], group_size: int, short_groups: str) -> list[Candidate]:
@@ -198,7 +203,7 @@ async def newest_checkpoint(db: Database, run: str, up_to: int) -> Version | Non
 def _version(row: Any) -> Version | None:
     if row is None:
         return None
-    return Version(row["version"], row["weights_hash"], row["export_path"], row["checkpoint_path"], row["fence"])
+    return Version(**{field.name: row[field.name] for field in fields(Version)})
 
 
 async def record_version(
@@ -226,6 +231,27 @@ async def record_version(
         )
         if metrics:
             await db.execute("add_step_metrics", run, version.version, finite(metrics), connection=connection)
+        await _describe_files(db, connection, run, version)
+
+
+async def replace_export(db: Database, run: str, version: Version, lease: tuple[str, str, int]) -> None:
+    """Record an export that was made again, because the one before can't be read any more.
+
+    Raises:
+        LeaseLostError: the lease was lost.
+    """
+    name, holder, fence = lease
+    async with db.transaction() as connection:
+        await check_lease(db, connection, name, holder, fence)
+        columns = (version.weights_hash, version.export_path)
+        await db.execute("replace_export", run, version.version, *columns, connection=connection)
+        await _describe_files(db, connection, run, version)
+
+
+async def _describe_files(db: Database, connection: Connection, run: str, version: Version) -> None:
+    digests = (version.export_digest, version.checkpoint_digest)
+    sizes = (version.export_bytes, version.checkpoint_bytes)
+    await db.execute("describe_files", run, version.version, *digests, *sizes, connection=connection)
 
 
 async def check_lease(db: Database, connection: Connection, name: str, holder: str, fence: int) -> None:

@@ -106,6 +106,41 @@ class Failures(Section):
     fill_up_rounds: int = Field(default=2, ge=0, le=2)
 
 
+class Checkpoints(Section):
+    """Where policy versions lie, and which stay. A version is an export for engines and, every `checkpoint_every`
+    steps, a checkpoint with the optimizer."""
+
+    url: str | None = None
+    """A directory (the same path on every GPU host), or object storage: `s3://bucket/prefix`, whose credentials come
+    from the environment of the GPU workers. Without it: what the setting `checkpoints` says, or the GPU host's own home
+    folder, from where no other host can go on."""
+    keep_last: int = Field(default=2, ge=1)
+    """Newest checkpoints that stay."""
+    keep_every: int = Field(default=0, ge=0)
+    """Checkpoints of steps that this divides stay; 0: none for that reason."""
+    keep_best: int = Field(default=1, ge=0)
+    """Versions with the best held-out reward that stay."""
+
+    @field_validator("url")
+    @classmethod
+    def _check_url(cls, value: str | None) -> str | None:
+        return check_place(value) if value is not None else None
+
+
+def check_place(place: str) -> str:
+    """A directory, or a URL without credentials.
+
+    Raises:
+        ValueError: with what to write instead.
+    """
+    protocol, separator, rest = place.partition("://")
+    if separator and ("@" in rest or "?" in rest):
+        raise ValueError("a URL with credentials or options would be stored and shown; set them in the environment")
+    if not place.strip() or (separator and not (protocol and rest.strip("/"))):
+        raise ValueError("name a directory, or object storage such as s3://bucket/prefix")
+    return place
+
+
 class RunFile(Section):
     """One training."""
 
@@ -139,6 +174,8 @@ class RunFile(Section):
     seed: int = 0
     checkpoint_every: int = Field(default=1, ge=1)
     """Steps between full checkpoints (weights, optimizer, random state)."""
+    checkpoints: Checkpoints = Field(default_factory=Checkpoints)
+    """Where they lie and which stay; a URL alone is `checkpoints.url`."""
     resources: dict[str, Any] = Field(default_factory=dict[str, Any])
     """Prompt templates and other resources by name, beside the model."""
     upstreams: list[Upstream] = Field(default_factory=list[Upstream])
@@ -157,6 +194,11 @@ class RunFile(Section):
     @classmethod
     def _accept_a_path(cls, value: Any) -> Any:
         return {"train": value} if isinstance(value, str) else value
+
+    @field_validator("checkpoints", mode="before")
+    @classmethod
+    def _accept_a_url(cls, value: Any) -> Any:
+        return {"url": value} if isinstance(value, str) else value
 
     @field_validator("upstreams")
     @classmethod

@@ -89,6 +89,11 @@ class VersionView(View):
     checkpoint_path: str | None = None
     published_at: datetime
     checkpointed_at: datetime | None = None
+    export_bytes: int = 0
+    checkpoint_bytes: int = 0
+    export_deleted_at: datetime | None = None
+    """By retention: the row stays, the files are gone."""
+    checkpoint_deleted_at: datetime | None = None
 
 
 class EngineView(View):
@@ -157,6 +162,8 @@ class RunSummary(View):
     """Mean training reward of the newest step."""
     held_out: float | None = None
     """Held-out reward of the newest evaluation."""
+    stored_bytes: int = 0
+    """Of the exports and checkpoints that it keeps; those of a parent are the parent's."""
     created_at: datetime
     finished_at: datetime | None = None
 
@@ -186,6 +193,8 @@ class RunView(RunSummary):
     """Newest published policy version."""
     checkpointed: int | None = None
     """Newest version with a full checkpoint."""
+    checkpoints: list[int] = Field(default_factory=list[int])
+    """Versions that a fork may start from."""
     engines: list[EngineView] = Field(default_factory=list[EngineView])
     gpu_hosts: list[GpuHostView] = Field(default_factory=list[GpuHostView])
 

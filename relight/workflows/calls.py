@@ -12,7 +12,8 @@ from typing import TypeVar
 from pydantic import BaseModel
 from temporalio import workflow
 from temporalio.common import Priority, RetryPolicy
-from temporalio.exceptions import ActivityError, ApplicationError, ChildWorkflowError, FailureError
+from temporalio.exceptions import ActivityError, ApplicationError, ChildWorkflowError, FailureError, TimeoutType
+from temporalio.exceptions import TimeoutError as TemporalTimeout
 from temporalio.workflow import ActivityCancellationType
 
 Out = TypeVar("Out", bound=BaseModel)
@@ -25,6 +26,8 @@ STORE_HEARTBEAT = timedelta(seconds=10)
 RUNNER_HEARTBEAT = timedelta(seconds=10)
 GPU_HEARTBEAT = timedelta(seconds=10)
 LONG_CALL = timedelta(days=1)
+HOST_PATIENCE = timedelta(seconds=30)
+"""How long a GPU host may take to begin with what it is asked; then it is looked for again, here or elsewhere."""
 FINAL_ERRORS = [
     "ConfigError",
     "ConflictError",
@@ -48,7 +51,7 @@ ATTEMPT_RETRY = RetryPolicy(
 UPDATE_RETRY = RetryPolicy(
     initial_interval=timedelta(seconds=2),
     maximum_interval=timedelta(seconds=30),
-    non_retryable_error_types=[*FINAL_ERRORS, "TrainerError", "CheckpointError"],
+    non_retryable_error_types=[*FINAL_ERRORS, "TrainerError", "CheckpointError", "HostChangedError"],
 )
 
 
@@ -72,8 +75,12 @@ async def gpu_call(
     queue: str,
     summary: str | None = None,
     patience: timedelta | None = None,
+    host_patience: timedelta | None = None,
 ) -> Out:
-    """An activity on a GPU host: long, with heartbeats, and cleaned up before a cancel is answered."""
+    """An activity on a GPU host: long, with heartbeats, and cleaned up before a cancel is answered.
+
+    With `host_patience` it fails where no host begins with it in time, also after it missed a heartbeat: `is_lost`.
+    """
     return await workflow.execute_activity(
         name,
         argument,
@@ -81,6 +88,7 @@ async def gpu_call(
         task_queue=queue,
         start_to_close_timeout=LONG_CALL,
         schedule_to_close_timeout=patience,
+        schedule_to_start_timeout=host_patience,
         heartbeat_timeout=GPU_HEARTBEAT,
         retry_policy=UPDATE_RETRY,
         cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
@@ -101,6 +109,14 @@ async def runner_call(name: str, argument: BaseModel, result: type[Out], queue: 
         cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
         priority=Priority(fairness_key=fairness[:64]) if fairness else Priority.default,
     )
+
+
+def is_lost(error: ActivityError) -> bool:
+    """Whether a call failed because its host is gone, or serves another run by now."""
+    cause = error.cause
+    if isinstance(cause, TemporalTimeout):
+        return cause.type == TimeoutType.SCHEDULE_TO_START
+    return cause_of(error)[0] == "HostChangedError"
 
 
 def cause_of(error: BaseException) -> tuple[str, str]:

@@ -50,7 +50,7 @@ from relight.types.payloads import (
 )
 from relight.types.shares import share
 from relight.workflows import builds, search
-from relight.workflows.calls import cause_of, gpu_call, store_call
+from relight.workflows.calls import HOST_PATIENCE, cause_of, gpu_call, is_lost, store_call
 from relight.workflows.commands import CommandHandlers
 from relight.workflows.input import parse_input, run_name
 
@@ -179,7 +179,16 @@ class TrainingWorkflow(CommandHandlers):
         engines = EngineInput(
             run=self.name, epoch=self.cursor.epoch, model=self.input.model, vllm=self.input.vllm, verl=self.input.verl
         )
-        await gpu_call(names.PREPARE_ENGINES, engines, EngineState, claim.task_queue, "start engines and trainer")
+        summary = "start engines and trainer"
+        try:
+            await gpu_call(
+                names.PREPARE_ENGINES, engines, EngineState, claim.task_queue, summary, host_patience=HOST_PATIENCE
+            )
+        except ActivityError as error:
+            if not is_lost(error):
+                raise
+            await self._wait_for(f"GPU host {claim.host}")
+            return False
         self.cursor.gpu_queue = claim.task_queue
         self._show("waiting", None)
         return True
@@ -298,10 +307,14 @@ class TrainingWorkflow(CommandHandlers):
             self._show("updating", None)
             try:
                 queue = self.cursor.gpu_queue or self.input.gpu_queue
+                summary = f"make version {self.cursor.step}"
                 return await gpu_call(
-                    names.UPDATE_POLICY, self._place(), UpdateResult, queue, f"make version {self.cursor.step}"
+                    names.UPDATE_POLICY, self._place(), UpdateResult, queue, summary, host_patience=HOST_PATIENCE
                 )
             except ActivityError as error:
+                if is_lost(error):
+                    await self._find_host()
+                    continue
                 kind, message = cause_of(error)
                 if kind not in ("TrainerError", "CheckpointError"):
                     raise
@@ -309,6 +322,12 @@ class TrainingWorkflow(CommandHandlers):
             if failures[-SAME_FAILURES:] == [failures[-1]] * SAME_FAILURES:
                 await self._pause_because(f"update of step {self.cursor.step} failed {SAME_FAILURES} times: {message}")
                 failures.clear()
+
+    async def _find_host(self) -> None:
+        """The GPU host is gone: go on with the one that has the run by now, or that takes it."""
+        self.cursor.gpu_queue = None
+        while not await self._host_is_ready():
+            pass
 
     async def _pause_because(self, reason: str) -> None:
         await self.change("pause", {"reason": reason, "actor": "relight"}, workflow.uuid4().hex)

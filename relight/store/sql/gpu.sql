@@ -8,10 +8,33 @@ on conflict (host) do update set task_queue = excluded.task_queue, heartbeat = n
 select h.*, r.status as run_status from gpu_hosts h left join runs r on r.run = h.run where h.host = $1 for update of h
 
 -- name: host_of_run
--- Another host that serves the run and is alive.
+-- Another host that serves the run and was heard of lately.
 select host, task_queue from gpu_hosts
-where run = $1 and host <> $2 and heartbeat > now() - interval '30 seconds'
+where run = $1 and host <> $2 and heartbeat > now() - make_interval(secs => $3)
 order by heartbeat desc limit 1
+
+-- name: hosts_lost_with_run
+-- Hosts that served the run and are silent.
+select host from gpu_hosts where run = $1 and host <> $2 and heartbeat <= now() - make_interval(secs => $3)
+
+-- name: lost_runs
+-- Runs whose hosts are all silent.
+select r.run, r.epoch from runs r
+where r.status = 'running' and exists (select from gpu_hosts h where h.run = r.run)
+  and not exists (
+    select from gpu_hosts h where h.run = r.run and (h.host = $1 or h.heartbeat > now() - make_interval(secs => $2)))
+order by r.created_at
+
+-- name: free_lost_host
+-- Null where it was heard of meanwhile. Its engines are not called any more; should it come back, it serves nothing.
+with lost as (
+    update gpu_hosts set run = null, epoch = null, state = 'lost', detail = $3
+    where host = $1 and run = $2 and heartbeat <= now() - make_interval(secs => $4)
+    returning host
+), silenced as (
+    update engines set state = 'dead', updated_at = now() from lost where engines.host = lost.host
+)
+select host from lost
 
 -- name: assign_host
 update gpu_hosts set run = $2, epoch = $3, state = $4, detail = null where host = $1
@@ -20,7 +43,8 @@ update gpu_hosts set run = $2, epoch = $3, state = $4, detail = null where host 
 update gpu_hosts set state = $2, detail = $3, heartbeat = now() where host = $1
 
 -- name: beat_host
-update gpu_hosts set heartbeat = now() where host = $1
+update gpu_hosts h set heartbeat = now() where host = $1
+returning run, exists (select from runs r where r.run = h.run and r.status = 'running') as serves
 
 -- name: upsert_engine
 insert into engines (engine_id, host, run, url, model, state, pid) values ($1, $2, $3, $4, $5, 'starting', $6)

@@ -85,16 +85,46 @@ returning *
 -- name: checkpointed_versions
 select version from policy_versions where run = $1 and checkpoint_path is not null order by version
 
--- name: old_versions
--- Versions whose successors are acknowledged; those before were seen to when they were the newest of these.
-select v.version, v.export_path, v.checkpoint_path from policy_versions v
-where v.run = $1 and v.version > 0 and v.version < $2 and v.forks = 0
-order by v.version desc limit 100
+-- name: describe_files
+update policy_versions
+set export_digest = $3, checkpoint_digest = coalesce($4, checkpoint_digest), export_bytes = $5,
+    checkpoint_bytes = greatest($6, checkpoint_bytes)
+where run = $1 and version = $2
+
+-- name: replace_export
+update policy_versions set weights_hash = $3, export_path = $4 where run = $1 and version = $2
+
+-- name: stored_versions
+-- Versions of which something is stored, with the held-out reward of those that were evaluated.
+select v.version, v.forks, v.fence, v.export_path, v.checkpoint_path, v.export_deleted_at is null as has_export,
+       m.value as reward
+from policy_versions v left join metrics m on m.run = v.run and m.step = v.version and m.name = 'eval/reward'
+where v.run = $1 and v.version > 0 and (v.export_deleted_at is null or v.checkpoint_path is not null)
+order by v.version
 
 -- name: forget_checkpoint
 -- Null where a run was forked from it meanwhile: then it stays.
-update policy_versions set checkpoint_path = null where run = $1 and version = $2 and forks = 0
+update policy_versions set checkpoint_path = null, checkpoint_deleted_at = now()
+where run = $1 and version = $2 and forks = 0
 returning version
+
+-- name: forget_export
+update policy_versions set export_deleted_at = now() where run = $1 and version = $2 and forks = 0
+returning version
+
+-- name: release_fork
+-- A descendant no longer needs the version that it started from.
+update policy_versions set forks = greatest(forks - 1, 0) where run = $1 and version = $2
+
+-- name: lineage
+-- A run and those that it comes from, nearest first; each made the versions after `after`.
+with recursive line as (
+    select run, parent_run, coalesce(parent_step, 0) as after, 0 as depth from runs where run = $1
+    union all
+    select r.run, r.parent_run, coalesce(r.parent_step, 0), l.depth + 1
+    from line l join runs r on r.run = l.parent_run where l.after > 0
+)
+select run, after from line order by depth
 
 -- name: take_lease
 -- A new fence each time; a holder that is alive keeps others out until the lease ends.

@@ -1,8 +1,12 @@
 -- name: view_runs
 -- Newest first; $1 names one run, or null for all.
 select r.*, r.file->>'agent' as agent, coalesce(r.file->'algorithm'->>'name', 'grpo') as algorithm,
-       coalesce(s.step, 0) as step, s.reward, e.value as held_out
+       coalesce(s.step, 0) as step, s.reward, e.value as held_out, b.stored_bytes
 from runs r
+left join lateral (select coalesce(sum(case when export_deleted_at is null then export_bytes else 0 end
+                                       + case when checkpoint_path is not null then checkpoint_bytes else 0 end), 0
+                                  )::bigint as stored_bytes
+                   from policy_versions where run = r.run and version > coalesce(r.parent_step, 0)) b on true
 left join lateral (select step, (metrics->>'reward_mean')::float8 as reward from steps
                    where run = r.run and step > 0 and status = 'recorded' order by step desc limit 1) s on true
 left join lateral (select value from metrics where run = r.run and name = 'eval/reward' order by step desc limit 1) e on true
@@ -43,11 +47,13 @@ where o.run = $1 and o.kind = 'eval'
   and not exists (select from metrics m where m.run = o.run and m.step = o.step and m.name like 'eval/%')
 
 -- name: view_version_marks
-select max(version) as published, max(version) filter (where checkpoint_path is not null) as checkpointed
+select max(version) as published, max(version) filter (where checkpoint_path is not null) as checkpointed,
+       coalesce(array_agg(version order by version) filter (where checkpoint_path is not null), '{}') as checkpoints
 from policy_versions where run = $1
 
 -- name: view_versions
-select version, weights_hash, export_path, checkpoint_path, published_at, checkpointed_at
+select version, weights_hash, export_path, checkpoint_path, published_at, checkpointed_at, export_bytes,
+       checkpoint_bytes, export_deleted_at, checkpoint_deleted_at
 from policy_versions where run = $1 order by version
 
 -- name: view_engines

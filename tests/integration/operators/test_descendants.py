@@ -95,7 +95,7 @@ async def test_a_fork_takes_what_was_changed_while_its_parent_ran(
 @pytest.mark.parametrize(
     ("command", "reason"),
     [
-        (Fork(from_step=9), "no checkpoint of step 9 on disk; there is: 1, 2, 3, 4"),
+        (Fork(from_step=9), "no checkpoint of step 9; there is: 1, 2, 3, 4"),
         (Fork(from_step=4), "steps: 4 steps end at or before step 4"),
         (Fork(from_step=1, set={"learning_rat": 1}), "learning_rat: unknown key"),
         (Fork(from_step=1, set={"model": "other"}), "another model needs --from-step 0"),

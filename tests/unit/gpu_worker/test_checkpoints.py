@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import orjson
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from relight.errors import CheckpointError
 from relight.gpu_worker.checkpoints import (
+    FileRecord,
+    Manifest,
     commit,
+    parse_manifest,
     read_manifest,
-    remove_temporary,
     temporary_name,
     verify,
     write_manifest,
@@ -105,8 +113,66 @@ def test_a_torn_directory_gives_way(tmp_path: Path) -> None:
     assert (committed(tmp_path, b"others") / "model.safetensors").read_bytes() == b"others"
 
 
-def test_an_uncommitted_directory_can_be_swept_away(tmp_path: Path) -> None:
+FILES = ("model.safetensors", "nested/config.json", "manifest.json")
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_no_flipped_bit_and_no_lost_byte_is_accepted_wherever_it_is(tmp_path: Path, data: st.DataObject) -> None:
+    final = tmp_path / "export"
+    if not final.exists():
+        committed(tmp_path)
+    path = final / data.draw(st.sampled_from(FILES))
+    whole = path.read_bytes()
+    content = bytearray(whole)
+    place = data.draw(st.integers(0, len(whole) - 1))
+    if data.draw(st.booleans()):
+        content[place] ^= 1 << data.draw(st.integers(0, 7))
+    else:
+        del content[place:]
+    path.write_bytes(content)
+    with pytest.raises(CheckpointError, match=path.name.replace(".", r"\.")):
+        verify(final)
+    path.write_bytes(whole)
+    verify(final)
+
+
+def test_each_bit_of_a_manifest_counts(tmp_path: Path) -> None:
     final = committed(tmp_path)
-    write(temporary_name(tmp_path / "other"))
-    remove_temporary(tmp_path)
-    assert list(tmp_path.iterdir()) == [final]
+    whole = (final / "manifest.json").read_bytes()
+    for place in range(8 * len(whole)):
+        content = bytearray(whole)
+        content[place // 8] ^= 1 << place % 8
+        with pytest.raises(CheckpointError):
+            parse_manifest(bytes(content), "manifest.json")
+
+
+def test_a_whole_directory_in_the_place_of_another_is_refused(tmp_path: Path) -> None:
+    digest = verify(committed(tmp_path)).digest
+    other = committed(tmp_path / "other", b"others")
+    with pytest.raises(CheckpointError, match="not what is on record"):
+        verify(other, digest)
+
+
+def test_a_directory_that_is_not_there_is_said_to_be_missing(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="nothing is not there"):
+        verify(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize("name", ["../evil", "/etc/evil", "a/../../evil", "manifest.json"])
+def test_a_manifest_that_names_files_elsewhere_is_refused(name: str) -> None:
+    record = FileRecord(size_bytes=0, sha256="0")
+    content = Manifest.of({"a": record}, {}).as_bytes().replace(b'"a"', orjson.dumps(name))
+    with pytest.raises(CheckpointError, match="can't be read"):
+        parse_manifest(content, "manifest.json")
+
+
+def test_writers_killed_a_hundred_times_leave_what_is_whole_or_refused(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.unit.gpu_worker.killed_writers", str(tmp_path)]
+    told = subprocess.run(command, check=True, capture_output=True, text=True, timeout=300).stdout
+    found = json.loads(told)
+    print(told)
+    for what in ("saves", "uploads"):
+        assert "TORN" not in found[what]
+        assert found[what]["killed"] == found[what]["then whole"] == 100
+        assert found[what].get("whole", 0) + found[what]["refused"] == 100
