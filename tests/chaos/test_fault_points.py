@@ -43,7 +43,8 @@ async def undisturbed(chaos: ChaosStack) -> Outcome:
 
 
 def test_every_place_is_visited() -> None:
-    assert {place for places in PLACES.values() for place in places} == set(Place)
+    elsewhere = {Place.UPLOADING}  # in test_checkpoints.py: this run's storage is a directory
+    assert {place for places in PLACES.values() for place in places} | elsewhere == set(Place)
 
 
 @pytest.mark.asyncio(loop_scope="module")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from pathlib import Path
 
 import fsspec
@@ -16,11 +15,11 @@ NAME = "run/v00001-f7/export"
 
 
 @pytest.fixture
-def storage() -> Generator[ObjectStorage]:
+def storage() -> ObjectStorage:
     files = fsspec.filesystem("memory")
     files.store.clear()
     files.pseudo_dirs[:] = [""]
-    yield ObjectStorage("memory://bucket/prefix")
+    return ObjectStorage("memory://bucket/prefix")
 
 
 @pytest.fixture
