@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from relight.errors import CheckpointError, ConfigError, EngineError, PostgresError
+from relight.errors import CheckpointError, ConfigError, EngineError, PostgresError, RelightError
 from relight.faults import Place, reach
 from relight.gpu_worker.engine import SERVED_MODEL, VLLM, EngineProcess
 from relight.gpu_worker.versions import VersionFiles

@@ -271,7 +271,8 @@ async def gone_for_good(chaos: ChaosStack) -> None:
     keeper = chaos.stack.process("gpu-worker")
     keeper.kill_now()
     await eventually(lambda: has_ended(keeper))
-    shutil.rmtree(chaos.stack.home / "runs")
+    for folder in (chaos.stack.home / "runs").iterdir():
+        shutil.rmtree(folder)
 
 
 async def has_ended(keeper: Keeper) -> bool:
