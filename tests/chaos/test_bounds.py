@@ -19,6 +19,8 @@ EVENTS_A_RUN = 6_000
 GROWN_MIB = 24
 """What allocators and caches may take on top of what a warm process holds."""
 GROWN_FILES = 8
+LONG = (pytest.mark.long, pytest.mark.timeout(4 * 3600))
+SHOWN_STEPS = 100
 
 
 @dataclass(frozen=True)
@@ -43,11 +45,16 @@ async def connections(chaos: ChaosStack) -> int:
 
 
 async def reached(chaos: ChaosStack, step: int) -> None:
-    while await chaos.recorded(RUN) < step:  # noqa: ASYNC110  # a row
+    shown = 0
+    while (recorded := await chaos.recorded(RUN)) < step:
+        if recorded >= shown:
+            held = {name: (round(holding.memory_mib), holding.files) for name, holding in holdings(chaos).items()}
+            print(f"step {recorded}: MiB and files {held}, {await connections(chaos)} connections", flush=True)
+            shown = recorded + SHOWN_STEPS
         await asyncio.sleep(0.2)
 
 
-@pytest.mark.parametrize(("steps", "tasks"), [(100, 2), pytest.param(2000, 4, marks=pytest.mark.long)])
+@pytest.mark.parametrize(("steps", "tasks"), [(100, 2), pytest.param(2000, 4, marks=LONG)])
 async def test_a_long_run_holds_no_more_at_its_end_than_when_it_was_warm(steps: int, tasks: int) -> None:
     with open_folder() as folder:
         async with chaos_stack(folder) as chaos:
@@ -72,7 +79,7 @@ async def test_a_long_run_holds_no_more_at_its_end_than_when_it_was_warm(steps: 
     assert open_now <= open_then + 4
 
 
-@pytest.mark.parametrize("rollouts", [400, pytest.param(2000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("rollouts", [400, pytest.param(2000, marks=LONG)])
 async def test_a_step_of_many_rollouts_has_no_parent_with_a_long_history(rollouts: int) -> None:
     with open_folder() as folder:
         async with chaos_stack(folder) as chaos:
