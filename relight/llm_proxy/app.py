@@ -20,7 +20,7 @@ from relight.llm_proxy.attempts import Attempts
 from relight.llm_proxy.calls import Calls
 from relight.llm_proxy.counting import count_tokens
 from relight.llm_proxy.dialects import Completions, Dialect
-from relight.llm_proxy.engines import Engines
+from relight.llm_proxy.engines import Engine, Engines
 from relight.llm_proxy.exchange import Exchange, Left, Receive, Scope, Send
 from relight.llm_proxy.health import watch
 from relight.llm_proxy.limits import Limits
@@ -66,6 +66,10 @@ class Gateway:
         self._calls = calls
         self._limits = limits
         self._admin_token = admin_token
+
+    def engines(self) -> list[Engine]:
+        """The engines in use, for the metrics."""
+        return self._router.engines_in_use()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

@@ -1,4 +1,4 @@
-"""`/metrics` of the gateway, for whoever has the admin token, and the counting of its requests.
+"""`/metrics` of the gateway, for whoever has the admin token: its requests, and how its engines are.
 
 A layer around the app: an agent's call passes it and is timed. Paths are those of the routes, with ids by name; one
 that is no route is `unmatched`.
@@ -9,9 +9,16 @@ from __future__ import annotations
 import hmac
 import re
 from base64 import b64encode
+from collections.abc import Callable, Iterable, Sequence
+from time import monotonic
 
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.exposition import generate_latest
+from prometheus_client.registry import Collector
 from starlette.responses import Response
 
+from relight.llm_proxy.engines import Engine
 from relight.llm_proxy.refusal import bad_key
 from relight.metrics import CONTENT_TYPE, UNMATCHED, Application, HttpMetrics, Receive, Scope, Send, exposition
 
@@ -32,10 +39,36 @@ def route_path(scope: Scope, status: int) -> str:
     return f"/rollout/{{rollout_id}}/attempt/{{attempt_id}}/{tail}"
 
 
+class EngineHealth(Collector):
+    """The engines that this gateway talks to, as it sees them."""
+
+    def __init__(self, engines: Callable[[], Sequence[Engine]]) -> None:
+        self._engines = engines
+
+    def collect(self) -> Iterable[Metric]:
+        """A row an engine."""
+        now = monotonic()
+        engines = [(engine, [engine.name, engine.info.run, engine.model]) for engine in self._engines()]
+        values: dict[str, tuple[str, Callable[[Engine], float]]] = {
+            "relight_gateway_engine_healthy": ("It answers.", lambda engine: 0 if engine.unwell(now) else 1),
+            "relight_gateway_engine_version": ("Policy version held.", lambda engine: engine.info.version),
+            "relight_gateway_engine_in_flight": ("Calls under way.", lambda engine: engine.in_flight),
+        }
+        for name, (text, value) in values.items():
+            family = GaugeMetricFamily(name, text, labels=("engine_id", "run", "model"))
+            for engine, labels in engines:
+                family.add_metric(labels, value(engine))
+            yield family
+
+
 class Metered:
     """The gateway's app with its metrics."""
 
-    def __init__(self, app: Application, admin_token: str | None) -> None:
+    def __init__(
+        self, app: Application, admin_token: str | None, engines: Callable[[], Sequence[Engine]] = list
+    ) -> None:
+        self._engines = CollectorRegistry(auto_describe=False)
+        self._engines.register(EngineHealth(engines))
         self._app = HttpMetrics(self._serve, route_path)
         self._inner = app
         token = admin_token or ""
@@ -60,4 +93,4 @@ class Metered:
             return Response(bad_key().body, 401, media_type="application/json")
         if scope["method"] not in ("GET", "HEAD"):
             return Response(status_code=405, headers={"Allow": "GET, HEAD"})
-        return Response(exposition(), media_type=CONTENT_TYPE)
+        return Response(exposition() + generate_latest(self._engines), media_type=CONTENT_TYPE)

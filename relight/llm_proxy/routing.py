@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from relight.llm_proxy.dialects import Dialect
-from relight.llm_proxy.engines import Engines
+from relight.llm_proxy.engines import Engine, Engines
 from relight.llm_proxy.refusal import no_such_model
 from relight.llm_proxy.requests import Prepared, pass_on, prepare
 from relight.llm_proxy.targets import Target, TargetAway
@@ -25,6 +25,10 @@ class Router:
     def __init__(self, engines: Engines, upstreams: Upstreams) -> None:
         self._engines = engines
         self._upstreams = upstreams
+
+    def engines_in_use(self) -> list[Engine]:
+        """The engines that calls may come to."""
+        return self._engines.in_use()
 
     async def prepare(self, dialect: Dialect, context: CallContext, asked: dict[str, Any]) -> Prepared:
         """The request as it is forwarded.

@@ -100,7 +100,7 @@ async def serve(
             await check_token(store)
             async with open_gateway(store, settings.token_value, limits, upstreams) as app:
                 gc.freeze()  # what is loaded by now stays: no collection needs to look at it again
-                config = configure(Metered(app, settings.token_value), settings.drain_seconds)
+                config = configure(Metered(app, settings.token_value, app.engines), settings.drain_seconds)
                 await drained(Server(config, announce, app.closing.set), sock)
     finally:
         sock.close()

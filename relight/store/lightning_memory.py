@@ -2,14 +2,14 @@
 
 One lock, held for moments and never across an await, so any number of threads and event loops may use one store.
 What goes in and comes out is copied. Nothing survives the process, nothing is evicted, no workflow is started, and
-deadlines are judged when `sweep` is called.
+deadlines are judged when `sweep` is called, or after `start` by themselves.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from relight.errors import ConflictError, InvalidRequestError, NotFoundError
 from relight.store import lightning_memory_pages as pages
@@ -17,6 +17,7 @@ from relight.store import lightning_rules as rules
 from relight.store.lightning_memory_catalogue import MemoryCatalogue
 from relight.store.lightning_memory_pages import between, contains, equals, matching, one_of
 from relight.store.lightning_memory_rows import RolloutRow
+from relight.store.lightning_memory_sweeper import Sweeper
 from relight.store.lightning_memory_waits import Waiters
 from relight.store.lightning_rows import new_id
 from relight.store.otel_spans import span_of
@@ -45,6 +46,7 @@ from relight.types.store import (
 )
 
 NUMBER_WANTED: Final = -1
+PERIOD_SECONDS = 0.5
 
 
 class InMemoryLightningStore(MemoryCatalogue):
@@ -54,6 +56,18 @@ class InMemoryLightningStore(MemoryCatalogue):
         super().__init__()
         self._waiters = Waiters()
         self._started = time.monotonic()
+        self._sweeper: Sweeper | None = None
+
+    def start(self, period_seconds: float = PERIOD_SECONDS) -> Self:
+        """Find by itself, from now on, what is overdue."""
+        self._sweeper = self._sweeper or Sweeper(self._sweep, period_seconds)
+        return self
+
+    async def aclose(self) -> None:
+        """Stop looking for what is overdue."""
+        sweeper, self._sweeper = self._sweeper, None
+        if sweeper:
+            sweeper.close()
 
     @property
     def capabilities(self) -> dict[str, bool]:
@@ -72,6 +86,9 @@ class InMemoryLightningStore(MemoryCatalogue):
 
     async def sweep(self) -> list[Attempt]:
         """Judge what is overdue; the attempts that were."""
+        return self._sweep()
+
+    def _sweep(self) -> list[Attempt]:
         with self._lock:
             found = [attempt.model_copy(deep=True) for attempt in self._tables.sweep()]
             self._wake(*(attempt.rollout_id for attempt in found))

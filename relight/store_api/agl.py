@@ -89,6 +89,9 @@ async def enqueue(call: Call, body: EnqueueRequest) -> bytes:
     """Append rollouts to the queue."""
     if not body.rollouts:
         return b"[]"
+    for rollout in body.rollouts:
+        if rollout.resources_id is not None:
+            rollout.resources_id = await call.handover.plain(rollout.resources_id)
     rollouts = await call.keyed(lambda: call.store.enqueue_many_rollouts(body.rollouts, idempotency_key=call.key))
     return listed(bare_rollout_json(rollout, call.complete) for rollout in rollouts)
 
@@ -105,15 +108,17 @@ async def dequeue(call: Call, body: DequeueRequest) -> bytes:
         claimed = await call.keyed(
             lambda: call.store.dequeue_many_rollouts(body.limit, body.worker_id, idempotency_key=call.key)
         )
-    return listed(rollout_json(rollout, call.complete) for rollout in claimed)
+    return listed([rollout_json(await call.handover.bind(call.store, one), call.complete) for one in claimed])
 
 
 @routes.post("/rollouts", StartRequest, AttemptedRollout, 201)
 async def start_rollout(call: Call, body: StartRequest) -> bytes:
     """Begin a rollout that is never queued."""
     values = {name: getattr(body, name) for name in StartRequest.model_fields}
+    if body.resources_id is not None:
+        values["resources_id"] = await call.handover.plain(body.resources_id)
     rollout = await call.keyed(lambda: call.store.start_rollout(**values, idempotency_key=call.key))
-    return rollout_json(rollout, call.complete)
+    return rollout_json(await call.handover.bind(call.store, rollout), call.complete)
 
 
 @routes.bare("GET", "/rollouts/{rollout_id}", AttemptedRollout | Rollout)
@@ -155,7 +160,8 @@ async def cancel_rollout(call: Call, body: CancelRequest) -> bytes:
 @routes.post("/rollouts/{rollout_id}/attempts", StartAttemptRequest, AttemptedRollout, 201, optional=True)
 async def start_attempt(call: Call, body: StartAttemptRequest) -> bytes:
     """One more attempt by hand."""
-    return rollout_json(await call.store.start_attempt(call.path["rollout_id"], body.worker_id), call.complete)
+    rollout = await call.store.start_attempt(call.path["rollout_id"], body.worker_id)
+    return rollout_json(await call.handover.bind(call.store, rollout), call.complete)
 
 
 @routes.bare("GET", "/rollouts/{rollout_id}/attempts/latest", Attempt | None)
@@ -215,7 +221,7 @@ async def read_latest_resources(call: Call) -> bytes:
 async def read_resources(call: Call) -> bytes:
     """A snapshot."""
     resources_id = call.path["resources_id"]
-    update = await call.patiently(lambda: call.store.get_resources_by_id(resources_id))
+    update = await call.patiently(lambda: call.handover.find(call.store, resources_id))
     if update is None:
         raise NotFoundError(f"there are no resources {resources_id}")
     return resources_json(update)

@@ -16,6 +16,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from relight.store.lightning import LightningStore
+from relight.store_api.handover import Handover
 from relight.store_api.routes import REFERENCE, bodies, parse_body
 from relight.store_api.service import Service
 
@@ -47,6 +48,7 @@ class Call:
 
     request: Request
     store: LightningStore
+    handover: Handover
 
     @property
     def path(self) -> dict[str, str]:
@@ -76,7 +78,7 @@ class Call:
 
 async def call_of(request: Request) -> Call:
     """A request with the store that it is for."""
-    return Call(request, await request.app.state.lightning())
+    return Call(request, await request.app.state.lightning(), request.app.state.handover)
 
 
 def raw_json(content: bytes, status: int = 200) -> Response:

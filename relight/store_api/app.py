@@ -20,6 +20,7 @@ from relight.store.lightning import LightningStore
 from relight.store_api import agl, agl_queries, commands, events, metrics, otlp, routes, views
 from relight.store_api.agent_tokens import AgentTokens
 from relight.store_api.gate import Gate
+from relight.store_api.handover import Handover
 from relight.store_api.lightning import RolloutStore
 from relight.store_api.problems import add_problem_handlers
 from relight.store_api.service import Service
@@ -39,8 +40,11 @@ def create_app(
     patience_seconds: float = 2.0,
     lightning: LightningStore | None = None,
     redactor: Redactor | None = None,
+    gateway_url: str | None = None,
 ) -> FastAPI:
     """The app over a store, with `lightning` or Postgres for rollouts. It closes neither store nor database.
+
+    With `gateway_url`, external runners are handed keys for it.
 
     Raises:
         ConfigError: no token: the service is never open to all.
@@ -61,6 +65,7 @@ def create_app(
     app.state.database = database
     app.state.otlp = traces
     app.state.lightning = RolloutStore(database, spans, lightning)
+    app.state.handover = Handover(database, gateway_url)
     app.state.streams = events.Streams(database)
     app.state.snapshot = metrics.Snapshot(database)
     app.add_api_route("/healthz", _healthz, include_in_schema=False)

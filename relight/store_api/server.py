@@ -88,7 +88,7 @@ async def _serve(
     url = f"http://{listener.getsockname()[0]}:{listener.getsockname()[1]}"
     report = _own_report(url)
     await store.register_worker(report)
-    app = create_app(store, database, token=settings.token_value, redactor=redactor)
+    app = create_app(store, database, token=settings.token_value, redactor=redactor, gateway_url=settings.gateway_url)
     config = uvicorn.Config(
         app,
         http="httptools",

@@ -8,14 +8,24 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from relight.store.client import StoreClient
+from relight.store.database import Database
+from relight.store.postgres import PostgresStore
+from relight.store.tokens import token_hash
+from relight.types.upstreams import Upstream
+from tests.support.fake_provider import WORDS, fake_provider
+from tests.support.gateway import listening_gateway
 from tests.support.peer import peer_environment, peer_python, peer_store
 from tests.support.postgres import fresh_database_url
-from tests.support.processes import TOKEN, store_process
+from tests.support.processes import TOKEN, free_port, store_process
+from tests.support.store_service import TOKEN as STORE_TOKEN
+from tests.support.store_service import store_service
 
 HERE = Path(__file__).parent
 SCRIPT_SECONDS = 180
@@ -40,11 +50,11 @@ async def store_url(request: pytest.FixtureRequest, python: Path, tmp_path: Path
             yield url.replace("http://", f"http://relight:{TOKEN}@")
 
 
-async def printed(python: Path, script: str, url: str, folder: Path) -> dict[str, Any]:
+async def printed(python: Path, script: str, url: str, folder: Path, *more: str) -> dict[str, Any]:
     """The JSON object that a script of the peer's environment prints about a store."""
     pipe = asyncio.subprocess.PIPE
     child = await asyncio.create_subprocess_exec(
-        python, HERE / script, url, stdout=pipe, stderr=pipe, cwd=folder, env=peer_environment()
+        python, HERE / script, url, *more, stdout=pipe, stderr=pipe, cwd=folder, env=peer_environment()
     )
     try:
         async with asyncio.timeout(SCRIPT_SECONDS):
@@ -80,3 +90,34 @@ async def test_the_published_runner_runs_agents_against_the_store(python: Path, 
         "attempts": ["failed", "succeeded"], "sequence_ids": [1, 2, 3, 4, 5], "spans": rewarded, "reward": 1.0
     }  # fmt: skip
     assert found["worker"] == {"status": "idle", "has_statistics": True}
+
+
+async def test_an_agent_of_the_published_runner_calls_a_model_through_the_gateway(
+    python: Path, database: Database, tmp_path: Path
+) -> None:
+    """Nothing changes in the agent: its resources bring the gateway's address and a key for its attempt alone."""
+    port = free_port()
+    async with AsyncExitStack() as stack:
+        provider = await stack.enter_async_context(fake_provider())
+        judge = Upstream(name="other", base_url=provider.url, models=["judge"])
+        service = await PostgresStore.create(database, "http://unused")
+        url = await stack.enter_async_context(store_service(service, database, gateway_url=f"http://127.0.0.1:{port}"))
+        store = await stack.enter_async_context(StoreClient(url, STORE_TOKEN))
+        gateway = await stack.enter_async_context(listening_gateway(store, port=port, upstreams=[judge]))
+        address = url.replace("http://", f"http://relight:{STORE_TOKEN}@")
+        found = await printed(python, "run_model_agents.py", address, tmp_path, gateway.origin)
+        calls = await database.pool.fetch("select attempt_id, engine_id from generations order by attempt_id")
+        attempts = await database.pool.fetch("select * from attempts order by attempt_id")
+    assert found["statuses"] == ["succeeded", "succeeded"]
+    assert {name: said["answer"] for name, said in found["said"].items()} == dict.fromkeys(
+        ("proxy", "plain"), "".join(WORDS)
+    )
+    assert [call["engine_id"] for call in calls] == ["upstream:other"] * 2
+    assert [call["attempt_id"] for call in calls] == [attempt["attempt_id"] for attempt in attempts]
+    for said, attempt in zip(found["said"].values(), attempts, strict=True):
+        assert (
+            said["endpoint"] == f"{gateway.origin}/rollout/{attempt['rollout_id']}/attempt/{attempt['attempt_id']}/v1"
+        )
+        assert token_hash(said["key"]) == attempt["token_hash"]
+        assert said["key"] not in found["shown"]
+    assert all(f'"resources_id":"{resources_id}"' in found["shown"] for resources_id in found["resources"].values())

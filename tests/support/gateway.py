@@ -13,6 +13,7 @@ import aiohttp
 
 from relight.errors import ConflictError, StoreError, UnauthorizedError
 from relight.llm_proxy.app import open_gateway
+from relight.llm_proxy.metrics import Metered
 from relight.llm_proxy.server import Server, bind, configure
 from relight.store.envelopes import WorkerReport
 from relight.types.wire import (
@@ -198,11 +199,11 @@ class QuietServer(Server):
 
 
 @asynccontextmanager
-async def listening_gateway(store: Any, **options: Any) -> AsyncGenerator[Client]:
-    """A gateway on a free port of loopback, and a client for it. Ends as the process does, draining."""
-    sock: socket.socket = bind("127.0.0.1", 0)
+async def listening_gateway(store: Any, port: int = 0, **options: Any) -> AsyncGenerator[Client]:
+    """A gateway on a port of loopback (0: a free one), and a client for it. Ends as the process does, draining."""
+    sock: socket.socket = bind("127.0.0.1", port)
     async with open_gateway(store, ADMIN, **options) as app:
-        config = configure(app)
+        config = configure(Metered(app, ADMIN, app.engines))
         config.timeout_graceful_shutdown = 5
         server = QuietServer(config)
         serving = asyncio.create_task(server.serve(sockets=[sock]))

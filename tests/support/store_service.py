@@ -28,9 +28,11 @@ async def store_service(
     port: int = 0,
     patience_seconds: float = 2.0,
     max_body_bytes: int = 2**26,
+    gateway_url: str | None = None,
 ) -> AsyncGenerator[str]:
     """Serve a store; yields its URL."""
-    app = create_app(store, database, token=TOKEN, patience_seconds=patience_seconds, max_body_bytes=max_body_bytes)
+    limits = {"patience_seconds": patience_seconds, "max_body_bytes": max_body_bytes}
+    app = create_app(store, database, token=TOKEN, gateway_url=gateway_url, **limits)
     config = uvicorn.Config(app, http="httptools", access_log=False, log_config=None)
     config.load()
     state = ServerState()

@@ -7,6 +7,8 @@ import time
 
 import pytest
 
+from relight.store.lightning_memory import InMemoryLightningStore
+from relight.types.rollout import RolloutConfig
 from tests.support.lightning_kit import (
     LightningKit,
     begin,
@@ -214,3 +216,12 @@ async def test_the_worker_of_an_overdue_attempt_is_unknown(kit: LightningKit) ->
     worker = await kit.store.get_worker_by_id("w")
     assert worker
     assert (worker.status, worker.current_rollout_id, worker.current_attempt_id) == ("unknown", None, None)
+
+
+async def test_the_store_in_memory_finds_what_is_overdue_by_itself_once_it_is_started() -> None:
+    store = InMemoryLightningStore().start(period_seconds=0.01)
+    rollout = await store.start_rollout("x", config=RolloutConfig(timeout_seconds=0.05))
+    (ended,) = await store.wait_for_rollouts(rollout_ids=[rollout.rollout_id], timeout=30)
+    assert ended.status == "failed"
+    assert (await store.query_attempts(rollout.rollout_id))[0].status == "timeout"
+    await store.aclose()
