@@ -52,9 +52,9 @@ async def serving(
 
 
 @asynccontextmanager
-async def store_process(database_url: str, log: Path) -> AsyncGenerator[tuple[str, int]]:
+async def store_process(database_url: str, log: Path, port: int | None = None) -> AsyncGenerator[tuple[str, int]]:
     """Our store service over a migrated database, as `relight store` runs it; yields its URL and pid."""
-    port = free_port()
+    port = port or free_port()
     url = f"http://127.0.0.1:{port}"
     settings = {"RELIGHT_POSTGRES_URL": database_url, "RELIGHT_STORE_URL": url, "RELIGHT_TOKEN": TOKEN}
     command = (sys.executable, "-c", STORE, str(port))

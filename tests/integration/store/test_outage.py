@@ -45,7 +45,7 @@ async def test_requests_wait_for_postgres_and_then_go_on(own_server: tuple[str, 
     kit = PostgresKit(database, await PostgresStore.create(database, "http://gateway"))
     await kit.start()
     await kit.add_rollout("r1")
-    options = subprocess.list2cmdline(["-h", "", "-k", str(_socket_folder(url))])
+    options = subprocess.list2cmdline(["-h", "", "-k", str(socket_folder(url))])
     async with (
         store_service(kit.store, database, patience_seconds=0.3) as service_url,
         StoreClient(service_url, TOKEN, patience_seconds=60) as client,
@@ -70,7 +70,7 @@ async def test_requests_wait_for_postgres_and_then_go_on(own_server: tuple[str, 
     await database.close()
 
 
-def _socket_folder(url: str) -> str:
+def socket_folder(url: str) -> str:
     return url.partition("host=")[2].partition("&")[0]
 
 
