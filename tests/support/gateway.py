@@ -203,8 +203,7 @@ async def listening_gateway(store: Any, port: int = 0, **options: Any) -> AsyncG
     """A gateway on a port of loopback (0: a free one), and a client for it. Ends as the process does, draining."""
     sock: socket.socket = bind("127.0.0.1", port)
     async with open_gateway(store, ADMIN, **options) as app:
-        config = configure(Metered(app, ADMIN, app.engines))
-        config.timeout_graceful_shutdown = 5
+        config = configure(Metered(app, ADMIN, app.engines), 5)
         server = QuietServer(config)
         serving = asyncio.create_task(server.serve(sockets=[sock]))
         connector = aiohttp.TCPConnector(limit=0)

@@ -173,7 +173,7 @@ async def gateway(kit: PostgresKit) -> AsyncGenerator[str]:
     """The gateway as its process serves it."""
     listener = bind("127.0.0.1", 0)
     async with open_gateway(kit.store, TOKEN) as app:
-        server = QuietServer(configure(Metered(app, TOKEN)))
+        server = QuietServer(configure(Metered(app, TOKEN, app.engines), 5))
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         try:
             yield f"http://127.0.0.1:{listener.getsockname()[1]}"
