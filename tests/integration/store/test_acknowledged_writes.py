@@ -24,7 +24,7 @@ from tests.support.seeds import seed_engine
 from tests.support.store_kit import PostgresKit, call, opened
 
 __all__ = ["own_server"]
-ROUNDS = 3
+ROUNDS = 2
 WRITERS = 4
 
 

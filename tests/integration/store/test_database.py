@@ -23,13 +23,14 @@ async def test_many_services_may_migrate_at_once(postgres_url: str) -> None:
     pools = await asyncio.gather(*(Database.connect(url, max_size=2) for _ in range(4)))
     newest = migrations()[-1][0]
     assert await asyncio.gather(*(pool.migrate() for pool in pools)) == [newest] * 4
-    assert await pools[0].pool.fetchval("select count(*) from migrations") == newest
+    assert await pools[0].pool.fetchval("select count(*) from migrations") == len(migrations())
     for pool in pools:
         await pool.close()
 
 
-async def test_migrations_are_numbered_without_gaps() -> None:
-    assert [number for number, _, _ in migrations()] == list(range(1, len(migrations()) + 1))
+async def test_no_two_migrations_have_one_number() -> None:
+    numbers = [number for number, _, _ in migrations()]
+    assert numbers == sorted(set(numbers))
 
 
 async def test_every_named_query_is_understood_by_postgres(database: Database) -> None:
