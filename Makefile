@@ -1,6 +1,8 @@
 # `make demo` is the way in; `make` alone lists the verbs.
 PYTHON ?= python3
 PY := .venv/bin/python
+# Test files run side by side: many of them wait for servers. Each worker has servers of its own, and needs 4 GB.
+WORKERS ?= 2
 # Where a coloured or interactive child would wait for a terminal, there is none.
 export PYTHONUNBUFFERED = 1
 
@@ -16,7 +18,7 @@ demo: setup ## train the calculator agent; KEEP=1 leaves the stack up, CRASH=1 k
 	@$(PY) -m relight.cli demo $(if $(filter-out 0,$(KEEP)),--keep) $(if $(filter-out 0,$(CRASH)),--crash)
 
 test: setup check ## what CI runs: checks and all tests but the long ones
-	@$(PY) -m pytest -m "not long"
+	@$(PY) -m pytest -m "not long" -n $(WORKERS) --dist loadfile
 
 test-long: setup ## the tests that take minutes each
 	@$(PY) -m pytest -m long
