@@ -4,39 +4,41 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import signal
 import sys
-from asyncio.subprocess import Process
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
-from unittest import mock
 
 import pytest
 import pytest_asyncio
 
-from relight.faults import Place, arm, is_armed
+from relight.faults import Place
 from relight.gpu_worker.object_storage import ObjectStorage
 from relight.store.check import check_store
 from relight.types.names import train_id
-from relight.worker.processes import Keeper
-from tests.chaos.bucket import BUCKET, s3_server
+from tests.chaos.bucket import s3_server
+from tests.chaos.checkpoint_kit import (
+    PATIENCE_SECONDS,
+    URL,
+    gone_for_good,
+    gpu_worker,
+    in_the_middle_of,
+    metric,
+    somebody_died_at,
+    soon_lost,
+    version_is_recorded,
+)
 from tests.chaos.stack import ChaosStack, Outcome, chaos_stack, open_folder
 from tests.support.orchestration import eventually
 
 STEPS = 8
-URL = f"s3://{BUCKET}/policies"
-PATIENCE_SECONDS = 240
-LOST_SECONDS = "10"
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def chaos() -> AsyncGenerator[ChaosStack]:
-    told = {"RELIGHT_GPU_LOST_SECONDS": LOST_SECONDS}
-    with s3_server(), mock.patch.dict(os.environ, told), open_folder() as folder:
+    with s3_server(), soon_lost(), open_folder() as folder:
         async with chaos_stack(folder) as stack:
             yield stack
 
@@ -45,36 +47,6 @@ async def chaos() -> AsyncGenerator[ChaosStack]:
 async def undisturbed(chaos: ChaosStack) -> Outcome:
     await (await chaos.start("undisturbed", STEPS)).result()
     return await chaos.outcome("undisturbed")
-
-
-async def version_is_recorded(chaos: ChaosStack, run: str, version: int) -> None:
-    async def check() -> bool:
-        return await chaos.recorded(run) >= version
-
-    await eventually(check, PATIENCE_SECONDS)
-
-
-async def somebody_died_at(chaos: ChaosStack, place: Place) -> None:
-    async def check() -> bool:
-        return not is_armed(chaos.faults, place)
-
-    arm(chaos.faults, place)
-    await eventually(check, PATIENCE_SECONDS)
-
-
-async def in_the_middle_of(chaos: ChaosStack, run: str, step: int) -> None:
-    """Some rollouts of the step have ended, and some have not."""
-
-    async def check() -> bool:
-        row = await chaos.database.pool.fetchrow(
-            "select count(*) filter (where ended_at is not null) as done, count(*) as planned from rollouts"
-            " where run = $1 and step = $2",
-            run,
-            step,
-        )
-        return 0 < row["done"] < row["planned"]
-
-    await eventually(check, PATIENCE_SECONDS)
 
 
 async def place_of(chaos: ChaosStack, run: str, kind: str, version: int | None = None) -> str:
@@ -94,11 +66,6 @@ def flip(path: Path) -> None:
 
 def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1])
-
-
-async def metric(chaos: ChaosStack, run: str, name: str) -> int:
-    query = "select count(*) from metrics where run = $1 and name = $2"
-    return int(await chaos.database.pool.fetchval(query, run, name))
 
 
 async def stored(chaos: ChaosStack, run: str) -> dict[str, list[int]]:
@@ -264,42 +231,3 @@ async def test_another_machine_with_an_empty_disk_takes_a_run_over_when_the_firs
             )
             assert [tuple(row)[1:] for row in hosts] == [(None, "lost"), (None, "idle")]
             assert await check_store(chaos.database) == []
-
-
-async def gone_for_good(chaos: ChaosStack) -> None:
-    """The machine of the GPU worker: its processes and its disk."""
-    keeper = chaos.stack.process("gpu-worker")
-    keeper.kill_now()
-    await eventually(lambda: has_ended(keeper))
-    for folder in (chaos.stack.home / "runs").iterdir():
-        shutil.rmtree(folder)
-
-
-async def has_ended(keeper: Keeper) -> bool:
-    return keeper.pid is None
-
-
-@asynccontextmanager
-async def gpu_worker(chaos: ChaosStack, home: Path, host: str) -> AsyncGenerator[Process]:
-    """A GPU worker elsewhere: another home, another name, the same Postgres and Temporal."""
-    settings = chaos.stack.settings
-    told = {
-        "RELIGHT_HOME": str(home),
-        "RELIGHT_GPU_HOST": host,
-        "RELIGHT_DATA_ROOT": str(settings.data_root),
-        "RELIGHT_POSTGRES_URL": str(settings.postgres_url),
-        "TEMPORAL_ADDRESS": settings.temporal_address,
-        "TEMPORAL_NAMESPACE": settings.temporal_namespace,
-    }
-    with (home / "gpu-worker.log").open("wb") as log:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "relight.cli", "gpu-worker"), stdout=log, stderr=log, env={**os.environ, **told}
-        )
-    try:
-        yield process
-    except BaseException:
-        print((home / "gpu-worker.log").read_text())
-        raise
-    finally:
-        process.terminate()
-        await process.wait()
