@@ -10,7 +10,6 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from unittest import mock
-from urllib.error import URLError
 from urllib.request import Request, urlopen
 
 BUCKET = "relight-tests"
@@ -46,7 +45,7 @@ def wait_until_it_answers(url: str) -> None:
     while True:
         try:
             urlopen(url, timeout=5).close()
-        except URLError:
+        except OSError:  # nobody listens, or not yet in time
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.1)
