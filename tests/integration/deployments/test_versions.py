@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,15 @@ async def by_step(client: Client, database: Database, run: str) -> dict[int, set
     return found
 
 
+def commands_of_the_page() -> list[list[str]]:
+    """What docs/deployments.md tells operators to type, with the builds of this test."""
+    text = (HERE / "docs" / "deployments.md").read_text().replace("\\\n", " ")
+    text = text.replace("2026-11-21", "2").replace("2026-11-14", "1")
+    found = [shlex.split(line)[1:] for line in text.splitlines() if line.startswith("temporal ")]
+    assert len(found) == 6
+    return [words for words in found if words[:2] != ["workflow", "reset"]]
+
+
 @pytest.fixture
 async def command(temporal_address: str, tmp_path: Path) -> TemporalCommand:
     return TemporalCommand((await temporal_server.obtain(tmp_path)).path, temporal_address)
@@ -122,6 +132,8 @@ async def test_a_run_goes_through_a_new_build_and_back_and_its_rollouts_end_wher
         await handle.result()
         assert await by_step(temporal, database, "rolled") == {1: {0}, 2: {1}, 3: {0}}
         assert await builds_of_run(temporal, "rolled") == ["1", "2", "1"]
+        for documented in commands_of_the_page():
+            await command(*documented)
     assert set(stack.runner.ran.values()) == {1}
     assert stack.gpu.updates == Counter({1: 1, 2: 1, 3: 1})
     assert await database.pool.fetchval("select count(*) from step_rollouts where run = 'rolled'") == 24

@@ -21,6 +21,7 @@ from relight.store.database import Database
 from relight.store.postgres import PostgresStore
 from relight.types.wire import OpenRequest
 from tests.support.fake_engine import FakeEngine, fake_engine
+from tests.support.orchestration import eventually
 from tests.support.seeds import seed_engine, seed_rollout, seed_run
 from tests.support.store_service import TOKEN, store_service
 
@@ -112,6 +113,63 @@ async def test_a_call_under_way_ends_and_is_on_record_when_the_gateway_is_told_t
         assert await process.wait() == 0
     rows = await database.pool.fetch("select delivered, version_start, token_ids from generations")
     assert [(row["delivered"], row["version_start"], len(row["token_ids"])) for row in rows] == [("yes", 0, 4)]
+
+
+async def test_a_stream_under_way_ends_and_is_on_record_when_the_gateway_is_told_to_end(
+    store_url: str, engine: FakeEngine, database: Database
+):
+    async with StoreClient(store_url, TOKEN) as store, gateway_process(store_url, 0, run=COMMAND) as process:
+        url, headers = await opened(store, process)
+        body = {"messages": [{"role": "user", "content": "7*8?"}], "max_tokens": 4, "stream": True}
+        proceed = asyncio.Event()
+
+        async def slowly(request: object, asked: object, *rest: object):
+            await proceed.wait()
+            return await engine.answer(request, asked)  # type: ignore[arg-type]
+
+        engine.behave(slowly)
+        async with aiohttp.ClientSession() as session:
+            call = asyncio.create_task(session.post(f"{url}/v1/chat/completions", json=body, headers=headers))
+            await engine.arrived.wait()
+            process.send_signal(signal.SIGTERM)
+            proceed.set()
+            answer = await call
+            assert (await answer.content.read()).endswith(b"data: [DONE]\n\n")
+        assert await process.wait() == 0
+    assert await database.pool.fetchval("select count(*) from generations where delivered <> 'no' and complete") == 1
+
+
+async def test_a_call_that_waits_for_an_engine_is_sent_away_when_the_gateway_is_told_to_end(
+    store_url: str, database: Database
+):
+    async with StoreClient(store_url, TOKEN) as store, gateway_process(store_url, 0, run=COMMAND) as process:
+        url, headers = await opened(store, process)
+        await database.pool.execute("update engines set state = 'dead'")
+        body = {"messages": [{"role": "user", "content": "7*8?"}], "max_tokens": 4}
+        async with aiohttp.ClientSession(headers=headers) as session, asyncio.timeout(60):
+            call = asyncio.create_task(session.post(f"{url}/v1/chat/completions", json=body))
+
+            async def waits() -> bool:
+                async with session.get(f"{url}/status") as answer:
+                    return (await answer.json())["waiting"]
+
+            await eventually(waits)
+            process.send_signal(signal.SIGTERM)
+            answer = await call
+            error = (await answer.json())["error"]
+        assert await process.wait() == 0
+    assert (answer.status, error["code"]) == (503, "platform_unavailable")
+    assert "this gateway ends" in error["message"]
+    assert await database.pool.fetchval("select count(*) from call_failures") == 1
+
+
+async def opened(store: StoreClient, process: asyncio.subprocess.Process) -> tuple[str, dict[str, str]]:
+    """An attempt's address and key."""
+    asked = OpenRequest(rollout_id="ro", try_number=1, execution="x", worker_id="w")
+    attempt = (await store.open_attempt(asked)).attempt
+    assert attempt is not None
+    url = f"{await url_of(process)}/rollout/ro/attempt/{attempt.attempt_id}"
+    return url, {"authorization": f"Bearer {attempt.token}"}
 
 
 async def test_a_port_in_use_is_one_clear_error(store_url: str):
