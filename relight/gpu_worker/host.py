@@ -92,8 +92,7 @@ class GpuHost:
             try:
                 row = await self.db.row("beat_host", self.name)
                 if row and self.service and row["run"] != self.service.run:
-                    log.warning("run %s went over to another GPU host", self.service.run, extra={"action": "host_lost"})
-                    await self._end_service()
+                    await self._end_what_is_not_ours()
                 elif row and not row["serves"] and self.service is None:
                     await self._take_over_a_lost_run()
             except RelightError as error:
@@ -204,6 +203,15 @@ class GpuHost:
     async def close(self) -> None:
         """End engine and trainer; the host's row keeps what it served."""
         await self._end_service()
+
+    async def _end_what_is_not_ours(self) -> None:
+        """End what this host serves and the record gives to another one, or to nobody."""
+        async with self._changing:
+            async with self.db.transaction() as connection:  # read again: a claim may have come with the lock
+                row = await self.db.row("lock_host", self.name, connection=connection)
+            if row and self.service and row["run"] != self.service.run:
+                log.warning("run %s is not ours any more", self.service.run, extra={"action": "host_lost"})
+                await self._end_service()
 
     async def _take_over_a_lost_run(self) -> None:
         """Serve a run whose host is gone, if all that it needs can be read here: its rollouts wait for an engine."""

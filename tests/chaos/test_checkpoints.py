@@ -77,6 +77,7 @@ async def stored(chaos: ChaosStack, run: str) -> dict[str, list[int]]:
     }
 
 
+@pytest.mark.long  # the next one is its short form
 async def test_with_a_checkpoint_every_third_step_a_run_goes_on_between_them(
     chaos: ChaosStack, undisturbed: Outcome
 ) -> None:
