@@ -66,7 +66,7 @@ class Report:
         """For programs."""
         by_process = {name: Took.of(seconds) for name, seconds in self.by_process().items()}
         return {
-            **asdict(self),
+            **vars(self),  # `asdict` makes counts of pairs out of a Counter
             "good": self.good,
             "by_process": {name: asdict(took) for name, took in by_process.items() if took},
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -43,4 +44,6 @@ def test_a_report_tells_its_figures_beside_those_without_faults() -> None:
     lines = table([calm, storm]).splitlines()
     assert lines[1].split()[-6:] == ["1", "of", "1", "1", "of", "2"]
     assert ["kill", "runner", "2", "3", "2.0", "3.0"] in [line.split() for line in lines]
-    assert storm.as_json()["by_process"]["runner"] == {"times": 2, "median": 2.0, "worst": 3.0}
+    told = json.loads(json.dumps(storm.as_json()))
+    assert told["faults"] == {"kill runner": 2}
+    assert told["by_process"]["runner"] == {"times": 2, "median": 2.0, "worst": 3.0}
