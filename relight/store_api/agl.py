@@ -81,7 +81,7 @@ async def read_statistics(call: Call) -> bytes:
 @routes.bare("GET", "/capabilities", dict[str, bool])
 async def read_capabilities(call: Call) -> bytes:
     """What the store can do."""
-    return dump(call.store.capabilities)
+    return dump({**call.store.capabilities, "otlp_traces": True})  # the service itself takes them
 
 
 @routes.post("/queues/rollouts/enqueue", EnqueueRequest, list[Rollout], 201)

@@ -106,3 +106,13 @@ async def test_processes_that_start_at_once_migrate_a_database_once(postgres_url
         assert [answer for answer, _ in answers] == [f"{migrations()[-1][0]}\n".encode()] * 4
         versions = await database.pool.fetch("select version from migrations order by version")
         assert [row[0] for row in versions] == [number for number, _, _ in migrations()]
+
+
+async def test_a_migration_that_came_to_be_after_a_later_one_is_made_up_for(postgres_url: str) -> None:
+    async with loaded(postgres_url, "schema-0003") as database:
+        name = migrations()[-1][1]
+        await database.pool.execute("insert into migrations (version, name) values ($1, $2)", migrations()[-1][0], name)
+        assert await database.migrate() == migrations()[-1][0]
+        versions = await database.pool.fetch("select version from migrations order by version")
+        assert [row[0] for row in versions] == [number for number, _, _ in migrations()]
+        assert await database.pool.fetchval("select to_regclass('events') is not null")

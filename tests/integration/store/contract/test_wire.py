@@ -177,3 +177,8 @@ async def test_the_token_may_lie_in_the_url(service: HttpLightningKit) -> None:
     host = service.service_url.removeprefix("http://")
     async with LightningStoreClient(f"http://relight:{service.token}@{host}") as client:
         assert (await client.statistics())["total_rollouts"] == 0
+
+
+async def test_the_service_says_that_it_takes_otlp(http: aiohttp.ClientSession) -> None:
+    status, body = await answer(http.get("/v1/agl/capabilities"))
+    assert (status, body["otlp_traces"]) == (200, True)
