@@ -36,6 +36,8 @@ class Exchange:
         """True once the agent has closed the connection."""
         self.started = False
         """True once part of an answer was sent."""
+        self.handed = False
+        """True once all of an answer was handed to the network: whether it arrived is not for us to know."""
         self.ended = False
         self.dialect = Dialect()
         """What the agent speaks."""
@@ -89,7 +91,7 @@ class Exchange:
         await asyncio.sleep(0)  # lets a disconnect that has arrived be seen
         if self.gone:
             return False
-        self.started = True
+        self.started = self.handed = True
         length = str(len(body)).encode()
         head = [(b"content-type", b"application/json"), (b"content-length", length), *headers]
         await self._send({"type": "http.response.start", "status": status, "headers": head})
@@ -118,6 +120,7 @@ class Exchange:
         await asyncio.sleep(0)  # lets a disconnect that has arrived be seen
         if self.gone:
             return False
+        self.handed = True
         await self.event(events)
         return await self.end()
 

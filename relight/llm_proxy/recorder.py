@@ -10,7 +10,7 @@ import asyncio
 import logging
 from functools import partial
 from time import monotonic
-from typing import Any
+from typing import Any, Literal
 
 from relight.errors import RelightError
 from relight.faults import Place, reach
@@ -34,6 +34,7 @@ COMMIT_SECONDS = 0.02
 FAILURE_SECONDS = 5.0
 """How long the agent waits for its failure to be on record."""
 
+Delivered = Literal["yes", "no", "unknown"]
 Entry = tuple[Call, GenerationRecord]
 
 
@@ -130,14 +131,18 @@ class Recorder:
     ) -> None:
         """Wait for the commit, send the answer, and mark whether it arrived."""
         seen = exchange.started
-        arrived = False
+        arrived: Delivered = "no"
         try:
             await self._committed(attempt, leftover)
-            arrived = await (exchange.last_events(content) if stream else exchange.answer(content))
+            if await (exchange.last_events(content) if stream else exchange.answer(content)):
+                arrived = "yes"
             reach(Place.ANSWER_SENT)
         finally:
-            # A stream whose agent left before its very end was read all the same.
-            self._settle(attempt, leftover, arrived or seen)
+            if seen:  # a stream whose agent left before its very end was read all the same
+                arrived = "yes"
+            elif arrived == "no" and exchange.handed:  # the connection broke behind it
+                arrived = "unknown"
+            self._settle(attempt, leftover, arrived)
 
     async def _committed(self, attempt: Attempt, leftover: Leftover) -> None:
         if leftover.committing is None:
@@ -153,10 +158,10 @@ class Recorder:
         if refusal is not None:
             raise refusal
 
-    def _settle(self, attempt: Attempt, leftover: Leftover, arrived: bool) -> None:
+    def _settle(self, attempt: Attempt, leftover: Leftover, arrived: Delivered) -> None:
         """Mark an answer once it is committed; one that did not arrive is kept for the next identical call."""
-        leftover.certain = True
-        if arrived:
+        leftover.certain = arrived != "unknown"
+        if arrived == "yes":
             attempt.failed.discard(leftover.request_hash)
             attempt.hand(leftover)
         else:
@@ -170,22 +175,24 @@ class Recorder:
             leftover.committing.add_done_callback(partial(self._mark_committed, attempt, leftover, arrived))
 
     def _mark_committed(
-        self, attempt: Attempt, leftover: Leftover, arrived: bool, committing: asyncio.Future[Refusal | None]
+        self, attempt: Attempt, leftover: Leftover, arrived: Delivered, committing: asyncio.Future[Refusal | None]
     ) -> None:
         if committing.cancelled() or committing.result() is not None:
             attempt.forget(leftover)
         else:
             self._mark(attempt, leftover, arrived)
 
-    def _mark(self, attempt: Attempt, leftover: Leftover, arrived: bool) -> None:
+    def _mark(self, attempt: Attempt, leftover: Leftover, arrived: Delivered) -> None:
+        if arrived == "unknown":  # as which it was committed
+            return
         mark = DeliveryMark(
             rollout_id=attempt.context.rollout_id,
             attempt_id=attempt.context.attempt_id,
             call_number=leftover.call_number,
-            delivered="yes" if arrived else "no",
+            delivered=arrived,
         )
         self._unmarked.add(mark.attempt_id)
-        self._marks.submit(mark, urgent=not arrived)
+        self._marks.submit(mark, urgent=arrived == "no")
 
     async def failed(self, call: Call, message: str, code: str | None = None) -> Refusal:
         """Put a failure of the platform on record, before the agent hears of it."""

@@ -21,6 +21,7 @@ from relight.errors import StackError
 from tests.chaos.clocks import HOUR
 from tests.chaos.disks import DISKS
 from tests.chaos.network import EDGES, Network, Weather
+from tests.chaos.network_faults import SWIZZLED, NetworkFault
 from tests.chaos.stack import ChaosStack
 
 RELIGHT = ("runner", "gpu-worker", "orchestrator", "gateway", "store")
@@ -172,6 +173,16 @@ async def _lose_packets(chaos: ChaosStack, fault: Fault) -> None:
     _network(chaos).edges[fault.targets[0]].lose()
 
 
+def _edges(draw: random.Random) -> tuple[tuple[str, ...], float]:
+    return tuple(draw.sample(EDGES, SWIZZLED)), draw.uniform(4.0, 12.0)
+
+
+async def _hurt(chaos: ChaosStack, fault: Fault) -> None:
+    """What `network_faults` knows; the edges of a swizzle heal in the order of their names."""
+    hurt = NetworkFault(fault.kind, fault.targets, fault.amount, healed=tuple(sorted(fault.targets)))
+    await hurt.inflict(_network(chaos))
+
+
 def _network(chaos: ChaosStack) -> Network:
     assert chaos.network is not None, "drawn only where there is one"
     return chaos.network
@@ -193,6 +204,11 @@ KINDS: dict[str, Kind] = {
     "slow": Kind(1, _edge((3.0, 12.0)), _slow_down, _has_network),
     "part": Kind(1.5, _edge((1.0, 15.0)), _part, _has_network),
     "half-open": Kind(1, _edge((0.0, 0.0)), _lose_packets, _has_network),
+    "cut off": Kind(1, _edge((0.0, 0.0)), _hurt, _has_network),
+    "stall": Kind(0.5, _edge((1.0, 12.0)), _hurt, _has_network),
+    "silence": Kind(0.5, _edge((0.0, 0.0)), _hurt, _has_network),
+    "swallow": Kind(0.5, _edge((1.0, 8.0)), _hurt, _has_network),
+    "swizzle": Kind(0.5, _edges, _hurt, _has_network),
 }
 
 
