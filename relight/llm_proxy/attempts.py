@@ -44,6 +44,8 @@ class Leftover:
     shown: dict[str, Any]
     certain: bool
     """True where it surely did not arrive, false where nobody knows."""
+    denied: bool = False
+    """True where the store was told that it did not arrive."""
     committing: asyncio.Future[Refusal | None] | None = None
     """Set while its commit is under way."""
 
@@ -85,7 +87,7 @@ class Attempt:
         self.next_call = max(self.next_call, context.next_call_number)
         known = self._own | {leftover.call_number for leftover in self._leftovers}
         self._leftovers += [
-            Leftover(call.call_number, call.request_hash, call.response, certain=call.delivered == "no")
+            Leftover(call.call_number, call.request_hash, call.response, call.delivered == "no", call.delivered == "no")
             for call in context.undelivered
             if call.call_number not in known
         ]

@@ -183,13 +183,14 @@ class Recorder:
             self._mark(attempt, leftover, arrived)
 
     def _mark(self, attempt: Attempt, leftover: Leftover, arrived: Delivered) -> None:
-        if arrived == "unknown":  # as which it was committed
+        if arrived == "unknown" and not leftover.denied:  # as which it was committed
             return
+        leftover.denied = arrived == "no"
         mark = DeliveryMark(
             rollout_id=attempt.context.rollout_id,
             attempt_id=attempt.context.attempt_id,
             call_number=leftover.call_number,
-            delivered=arrived,
+            delivered="no" if arrived == "no" else "yes",  # given again, it may well have arrived this time
         )
         self._unmarked.add(mark.attempt_id)
         self._marks.submit(mark, urgent=arrived == "no")

@@ -90,10 +90,12 @@ class Deliveries:
 
 
 @asynccontextmanager
-async def deliveries(target: Target, seed: int, **shares: float) -> AsyncGenerator[tuple[Target, Deliveries]]:
+async def deliveries(
+    target: Target, seed: int, *, twice_share: float = 0.0, late_share: float = 0.0, lost_share: float = 0.0
+) -> AsyncGenerator[tuple[Target, Deliveries]]:
     """Yields where to send requests to, and what becomes of them."""
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60)) as session:
-        delivered = Deliveries(target, session, random.Random(seed), **shares)
+        delivered = Deliveries(target, session, random.Random(seed), twice_share, late_share, lost_share)
         app = web.Application(client_max_size=2**26)
         app.router.add_route("*", "/{path:.*}", delivered.handle)
         runner = web.AppRunner(app)
