@@ -14,6 +14,7 @@ DISKS = ("postgres", "temporal", "runs")
 """Postgres' data, Temporal's database, and checkpoints with exports: folders of the stack's home."""
 TRIES = 50
 SPARE_BYTES = 4096
+SOURCE = "relight-chaos-"
 
 
 @dataclass(frozen=True)
@@ -54,15 +55,28 @@ def may_mount() -> bool:
     return probe.returncode == 0
 
 
+def unmount_leftovers() -> None:
+    """Those of harnesses that were killed: each mount bears its harness's process id."""
+    for line in Path("/proc/mounts").read_text().splitlines():
+        source, folder, *_ = line.split()
+        pid = source.removeprefix(SOURCE)
+        if source.startswith(SOURCE) and not Path("/proc", pid).exists():
+            subprocess.run(["umount", "-l", folder], check=False, capture_output=True)
+
+
 @contextmanager
 def mounted(home: Path) -> Generator[dict[str, Disk]]:
     """The stack's disks, before it boots; nothing where they can't be had."""
     disks = [Disk(name, home / name) for name in DISKS] if may_mount() else []
     try:
+        if disks:
+            unmount_leftovers()
         for disk in disks:
             disk.folder.mkdir(parents=True)
             options = f"size={SIZE_BYTES},mode=0755"
-            subprocess.run(["mount", "-t", "tmpfs", "-o", options, "relight", str(disk.folder)], check=True)
+            subprocess.run(
+                ["mount", "-t", "tmpfs", "-o", options, f"{SOURCE}{os.getpid()}", str(disk.folder)], check=True
+            )
         yield {disk.name: disk for disk in disks}
     finally:
         for disk in disks:
