@@ -14,6 +14,7 @@ from relight.runner.attempt import AttemptWatch, end_quietly
 from relight.runner.calls import AgentCall
 from relight.runner.gateway_probe import GatewayProbe
 from relight.runner.isolated import AgentRunner
+from relight.runner.solitude import Solitude
 from relight.store.interface import AttemptStore
 from relight.types import names
 from relight.types.payloads import AttemptInput, RolloutResult
@@ -23,6 +24,8 @@ from relight.waiting import come_again
 
 HEARTBEAT_SECONDS = 2.0
 """Well under the workflow's heartbeat timeout of 10 s."""
+LAST_CHANCE = 4
+"""After so many deaths a rollout has the runner to itself; one more, and it is given up."""
 
 
 def execution_key(info: activity.Info) -> str:
@@ -41,6 +44,7 @@ class RunnerActivities:
         agent: str,
         worker_id: str,
         always_alone: bool = False,
+        solitude: Solitude | None = None,
     ) -> None:
         self.store = store
         self.agents = agents
@@ -48,6 +52,7 @@ class RunnerActivities:
         self.agent = agent
         self.worker_id = worker_id
         self.always_alone = always_alone
+        self.solitude = solitude or Solitude()
 
     @activity.defn(name=names.RUN_ATTEMPT)
     async def run_attempt(self, attempt: AttemptInput) -> RolloutResult:
@@ -85,20 +90,30 @@ class RunnerActivities:
         alone = self.always_alone or opened.alone or opened.isolation == "process"
         call = AgentCall.from_opened(opened.model_copy(update={"alone": alone}), self.agent)
         watch = AttemptWatch(self.store, self.agents, self.gateway, opened, self.worker_id)
-        running = asyncio.create_task(watch.run(call))
+        running = asyncio.create_task(self._in_turn(watch, call))
         try:
             return await asyncio.shield(running)
         except asyncio.CancelledError:
             await self._cancelled(watch, running)
             raise
 
+    async def _in_turn(self, watch: AttemptWatch, call: AgentCall) -> AttemptOutcome | None:
+        """Run it; what has one death left runs while nothing else does."""
+        async with self.solitude.enter(alone=watch.opened.deaths >= LAST_CHANCE):
+            watch.begun = True
+            return await watch.run(call)
+
     async def _cancelled(self, watch: AttemptWatch, running: asyncio.Task[AttemptOutcome | None]) -> None:
         """Somebody cancelled the rollout, or this process ends, or Temporal gave the attempt up."""
         details = activity.cancellation_details()
         asked = details is not None and details.cancel_requested
         reason = FailureClass.CANCELLED if asked else FailureClass.INFRASTRUCTURE
-        why = "handed back by a runner that ends" if is_ending() else "its runner lost touch with Temporal"
-        await end_quietly(watch, reason, "cancelled" if asked else why)
+        ending = "handed back by a runner that ends" if is_ending() else "its runner lost touch with Temporal"
+        why = "cancelled" if asked else ending
+        if not watch.begun:
+            running.cancel()
+            await watch.never_began(reason, why)
+        await end_quietly(watch, reason, why)
         # The outcome is recorded by then, so that nothing of it is tried twice or stays open.
         await asyncio.gather(running, return_exceptions=True)
 

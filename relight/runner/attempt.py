@@ -69,6 +69,8 @@ class AttemptWatch:
         self.opened = opened
         self.worker_id = worker_id
         self.spans = SpanBuffer(store, opened)
+        self.begun = False
+        """False while it waits for its turn."""
         self.waited = GrowingTotal()
         """The gateway's count of platform time, which a restart of it sets to 0."""
 
@@ -92,6 +94,16 @@ class AttemptWatch:
         if self.opened.grader and outcome.kind == "returned" and failure is not FailureClass.INFRASTRUCTURE:
             return await self._hand_over(outcome)
         return await self.store.finish_attempt(self._finish(outcome, failure, message))
+
+    async def never_began(self, reason: FailureClass, detail: str) -> None:
+        """Close an attempt that was still waiting for its turn."""
+        opened = self.opened
+        with suppress(RelightError):
+            await self.store.finish_attempt(
+                FinishRequest(
+                    attempt_id=opened.attempt_id, fence=opened.fence, failure_class=reason, message=detail[:MESSAGE_LENGTH]
+                )
+            )
 
     async def kill(self, reason: FailureClass, detail: str) -> None:
         """End the attempt with everything that it started."""
@@ -167,6 +179,7 @@ class AttemptWatch:
             output_bytes=outcome.output_bytes,
             duration_seconds=outcome.duration_seconds,
             spans=self.spans.waiting,
+            died=outcome.died_with,
         )
 
 

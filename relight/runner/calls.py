@@ -137,6 +137,8 @@ class AgentOutcome:
     """The end of what it printed."""
     output_bytes: int = 0
     """How much it printed."""
+    died_with: bool = False
+    """A process that was not its own alone died, and nobody is known to blame."""
     duration_seconds: float = 0.0
     cpu_seconds: float = 0.0
     peak_rss_bytes: int = 0

@@ -40,6 +40,8 @@ class ExitReport:
     leftovers: int = 0
     lost: str | None = None
     """Why the platform lost it; None for a process that ended by itself or was killed on purpose."""
+    excused: bool = False
+    """The loss is known not to be this call's doing."""
 
 
 class Collector:
@@ -134,7 +136,8 @@ class Collector:
             error = _error(self._last.get("error"))
             return {"kind": "raised", "error": error, "out_of_memory": self._last.get("out_of_memory") is True}
         if report.lost is not None:
-            return {"kind": "died", "reason": FailureClass.INFRASTRUCTURE, "detail": report.lost}
+            lost = {"reason": FailureClass.INFRASTRUCTURE, "detail": report.lost, "died_with": not report.excused}
+            return {"kind": "died", **lost}
         return {"kind": "died", "detail": self.violation or "", "out_of_memory": self._ran_out_of_memory(report)}
 
     def _ran_out_of_memory(self, report: ExitReport) -> bool:

@@ -78,7 +78,8 @@ class _Shared:
         if self._alone or self.ended.lost is not None:
             return self.ended
         how = f"exit code {self.ended.code}, signal {self.ended.signal}"
-        return ExitReport(lost=self.why or f"the process that it shared with other attempts ended ({how})")
+        lost = self.why or f"the process that it shared with other attempts ended ({how})"
+        return ExitReport(lost=lost, excused=bool(self.why))
 
     async def end(self, why: str) -> None:
         """Kill it, with all calls in it."""

@@ -29,6 +29,7 @@ from relight.runner.template_environment import MARKER, template_environment
 _FORK_SECONDS: Final = 60.0
 _BURIAL_SECONDS: Final = 10.0
 _CLOSE_SECONDS: Final = 5.0
+CLOSING: Final = "the runner is closing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +150,7 @@ class Template:
         """Ask for a process; `run` waits for it."""
         process = ForkedProcess(next(self._counters.numbers), on_message, self._kill)
         if self.lost is not None:
-            process.has_exited(ExitReport(lost=self.lost))
+            process.has_exited(_lost(self.lost))
             return process
         self._forked[process.number] = process
         self._post({"op": "fork", "id": process.number, "mode": mode}, process)
@@ -240,7 +241,7 @@ class Template:
             self._loaded.set_result({"op": "lost"})
         self._sessions = {process.pid for process in self._forked.values() if process.pid is not None}
         for process in self._forked.values():
-            process.has_exited(ExitReport(lost=why))
+            process.has_exited(_lost(why))
         self._forked.clear()
         self._outbox.clear()
 
@@ -273,16 +274,20 @@ class Template:
         if not hasattr(self, "_process"):
             return
         async with self._burying:  # or a call that learns of it would kill the template before that has tidied up
-            self.give_up("the runner is closing")
+            self.give_up(CLOSING)
             with suppress(TimeoutError):
                 async with asyncio.timeout(_CLOSE_SECONDS):
                     await self._process.wait()
-        await self.bury("the runner is closing")
+        await self.bury(CLOSING)
+
+
+def _lost(why: str) -> ExitReport:
+    return ExitReport(lost=why, excused=why == CLOSING)
 
 
 def _exit_report(message: dict[str, Any]) -> ExitReport:
     if message["op"] == "refused":
-        return ExitReport(lost=f"the attempt's process could not be made: {message['message']}")
+        return ExitReport(lost=f"the attempt's process could not be made: {message['message']}", excused=True)
     return ExitReport(
         code=message["code"],
         signal=message["signal"],

@@ -20,6 +20,7 @@ from relight.runner.activity import RunnerActivities
 from relight.runner.gateway_probe import GatewayProbe
 from relight.runner.grading import GradingActivities
 from relight.runner.shared import SharedRunner
+from relight.runner.solitude import Solitude
 from relight.settings import Settings
 from relight.store.client import StoreClient
 from relight.store.envelopes import WorkerReport
@@ -66,10 +67,10 @@ async def serve(
         stack.push_async_callback(gateway.close)
         client = await connect_temporal(settings)
         served = [agent.name for agent in loaded.agents]
-        grading = GradingActivities(store, agents)
+        grading, solitude = GradingActivities(store, agents), Solitude()
         workers: list[Worker] = []
         for name in served:
-            activities = RunnerActivities(store, agents, gateway, name, worker_id, isolation == "process")
+            activities = RunnerActivities(store, agents, gateway, name, worker_id, isolation == "process", solitude)
             queue = runner_queue(settings.runner_queue, name)
             worker = Worker(
                 client,

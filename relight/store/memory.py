@@ -239,6 +239,7 @@ class MemoryStore:
             config=rollout.config,
             isolation=run.isolation,
             alone=rollout.deaths >= ALONE_AFTER,
+            deaths=rollout.deaths,
             grader=run.grader,
         )
         return OpenAnswer(state="opened", attempt=opened)
@@ -255,7 +256,15 @@ class MemoryStore:
             return attempt.outcome
         await self.add_spans(rollout.rollout_id, attempt.attempt_id, final.fence, final.spans)
         self._end(rollout, attempt, final)
+        if final.died and attempt.failure_class is FailureClass.INFRASTRUCTURE:
+            self._count_death(rollout)
         return attempt.outcome
+
+    def _count_death(self, rollout: MemoryRollout) -> None:
+        rollout.deaths += 1
+        if rollout.deaths >= QUARANTINE_AFTER and rollout.status not in ENDED and rollout.counted is None:
+            rollout.status, rollout.failure_class = RolloutStatus.FAILED, FailureClass.INFRASTRUCTURE
+            rollout.failure = f"quarantined: its process died {rollout.deaths} times"
 
     def _end(self, rollout: MemoryRollout, attempt: MemoryAttempt, final: FinishRequest) -> None:
         attempt.settle()

@@ -103,6 +103,7 @@ class PostgresStore:
                 final.duration_seconds,
                 self._clean_spans(final.spans) or None,
                 storable_text(final.grader),
+                final.died,
             )
         except ConflictError:
             await self._keep_spans(final)

@@ -63,6 +63,8 @@ class OpenedAttempt(Message):
     isolation: Literal["process", "shared"] = "process"
     alone: bool = False
     """Run it alone: its process died twice already (semantics 4)."""
+    deaths: int = 0
+    """Attempts at it under which a process died; with one more than 4 it is given up."""
     grader: str | None = None
     """Who gives its reward; None: the agent does."""
 
@@ -111,6 +113,8 @@ class FinishRequest(Message):
     """Spans not sent before."""
     grader: str = "agent"
     """Who gave the reward. A grader says nothing about output and duration: the runner has handed these over."""
+    died: bool = False
+    """A process that it shared died under it, and nobody is known to blame: a death of the rollout (semantics 4)."""
 
 
 class HandOver(Message):

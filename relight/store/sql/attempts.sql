@@ -4,7 +4,7 @@
 select open_attempt_v1($1, $2, $3, $4, $5, $6)
 
 -- name: finish_attempt
-select finish_attempt_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+select finish_attempt_v2($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
 
 -- name: hand_over
 select hand_over_v1($1, $2, $3, $4, $5)

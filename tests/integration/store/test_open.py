@@ -162,6 +162,28 @@ async def test_after_two_deaths_it_runs_alone_and_after_five_it_is_quarantined(k
     assert (await open_(kit, execution="x7")).state == "finished"
 
 
+async def test_a_shared_process_that_dies_five_times_under_a_rollout_quarantines_it(kit: StoreKit) -> None:
+    for number in range(1, 6):
+        attempt = await opened(kit)
+        assert (attempt.deaths, attempt.alone) == (number - 1, number > 2)
+        await finish(kit, attempt, failure_class="infrastructure", message="the template process died", died=True)
+        await finish(kit, attempt, failure_class="infrastructure", message="sent twice", died=True)
+    state = await kit.rollout("r1")
+    assert (state.status, state.failure_class, state.deaths) == ("failed", "infrastructure", 5)
+    answer = await open_(kit, execution="x3")
+    assert answer.state == "finished"
+    assert answer.outcome is not None
+    assert answer.outcome.failure_class == "infrastructure"
+
+
+async def test_a_platform_failure_that_took_no_process_with_it_is_no_death(kit: StoreKit) -> None:
+    for number in range(6):
+        attempt = await opened(kit, execution=f"x{number}")
+        assert not attempt.alone
+        await finish(kit, attempt, failure_class="infrastructure", message="the gateway was out of reach")
+    assert (await kit.rollout("r1")).deaths == 0
+
+
 async def test_many_executions_at_once_leave_one_open_attempt(postgres_kit: PostgresKit) -> None:
     answers = await asyncio.gather(*(open_(postgres_kit, execution=f"x{number % 4}") for number in range(16)))
     fences = {answer.attempt.fence for answer in answers if answer.attempt}

@@ -137,14 +137,21 @@ class StoreMachine(RuleBasedStateMachine):
 
         self.both(act)
 
-    @rule(number=PICK, failure_class=CLASSES, reward=st.sampled_from([None, 0.5, float("nan")]), wrong=st.booleans())
-    def finishes(self, number: int, failure_class: FailureClass | None, reward: float | None, wrong: bool) -> None:
+    @rule(
+        number=PICK,
+        failure_class=CLASSES,
+        reward=st.sampled_from([None, 0.5, float("nan")]),
+        wrong=st.booleans(),
+        died=st.booleans(),
+    )
+    def finishes(
+        self, number: int, failure_class: FailureClass | None, reward: float | None, wrong: bool, died: bool
+    ) -> None:
         async def act(side: Side) -> Any:
             if attempt := self.pick(side, number):
                 fence = attempt.fence + (1_000_000 if wrong and number % 5 == 4 else 0)
-                outcome = await finish(
-                    side.kit, attempt, failure_class=failure_class, reward=reward, fence=fence, spans=[span("end")]
-                )
+                end = {"failure_class": failure_class, "reward": reward, "died": died}
+                outcome = await finish(side.kit, attempt, **end, fence=fence, spans=[span("end")])
                 return outcome.model_dump(exclude={"attempt_id"})
             return None
 
