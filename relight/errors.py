@@ -9,6 +9,7 @@ A failed rollout is data (an attempt with a failure class), not one of these.
     ├── AgentLoadError         an agent reference that can't be imported
     ├── ModelError             a model directory that can't be served or trained
     ├── StackError             the embedded stack
+    ├── PreflightError         something that would fail in every rollout, found before the first step
     ├── PostgresError          Postgres out of reach or unfit
     ├── TemporalError          Temporal out of reach or unfit
     ├── StoreError             the store service out of reach, or an answer that makes no sense
@@ -65,6 +66,12 @@ class AgentLoadError(RelightError):
 
 class ModelError(RelightError):
     """A model directory can't be served or trained."""
+
+
+class PreflightError(RelightError):
+    """Something would fail in every rollout."""
+
+    http_status = 422
 
 
 class StackError(RelightError):

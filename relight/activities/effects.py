@@ -14,7 +14,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from relight.store.database import Database
 from relight.types import names
-from relight.types.payloads import ChangeInput, ChangeResult
+from relight.types.payloads import ChangeInput, ChangeResult, Notice
 from relight.types.shares import share
 
 
@@ -30,8 +30,13 @@ async def carry_out(db: Database, client: Client, change: ChangeInput, result: C
         await _unless_gone(handle.signal(names.CANCEL, f"cancelled by {change.actor}"))
     elif change.action == names.SET_CONCURRENCY:
         await _tell_batches(db, client, change.run, names.SET_CONCURRENCY, int(result.after))
-    elif change.action in (names.RETRY_ROLLOUT, names.RETRY_FAILED):
+    elif change.action in (names.RETRY_ROLLOUT, names.RETRY_FAILED, names.RESUME):
         await _tell_batches(db, client, change.run, names.LOOK_AGAIN, None)
+
+
+async def give_notice(client: Client, notice: Notice) -> None:
+    """Tell a run's workflow what the store found; it may come twice."""
+    await _unless_gone(client.get_workflow_handle(names.train_id(notice.run)).signal(names.NOTICE, notice))
 
 
 async def _tell_batches(db: Database, client: Client, run: str, signal: str, limit: int | None) -> None:

@@ -8,13 +8,13 @@ from pathlib import Path
 from temporalio import activity
 from temporalio.client import Client
 
-from relight.activities.effects import carry_out
+from relight.activities.effects import carry_out, give_notice
 from relight.activities.pollers import why_waiting
 from relight.datasets import Tasks, load_tasks, stored_id
 from relight.errors import ConfigError, DatasetError, PausedError
 from relight.faults import Place, reach
 from relight.models import check_model
-from relight.store import plans, regrades, runs
+from relight.store import plans, preflight, regrades, runs
 from relight.store.database import Database
 from relight.store.descent import inherited_sets
 from relight.types import names
@@ -31,6 +31,8 @@ from relight.types.payloads import (
     EvaluationResult,
     FinishInput,
     Judgements,
+    Notice,
+    PreflightState,
     Readiness,
     RegradeInput,
     RegradePage,
@@ -109,9 +111,25 @@ class OrchestratorActivities:
     async def advance_batch(self, batch: AdvanceInput) -> Advance:
         """What is left to run in a batch; close it when nothing is."""
         advance = await plans.advance_batch(self.database, batch)
+        if advance.held or advance.warnings is not None:
+            await self._give_notice(batch, paused=bool(advance.held))
         if advance.report:
             reach(Place.BATCH_CLOSED)
         return advance
+
+    async def _give_notice(self, run: RunRequest, paused: bool) -> None:
+        row = await self.database.row("get_run", run.run)
+        if row is not None:
+            notice = Notice(run=run.run, epoch=run.epoch, paused=paused and row["paused"], warnings=row["warnings"])
+            await give_notice(self.client, notice)
+
+    @activity.defn(name=names.ADVANCE_PREFLIGHT)
+    async def advance_preflight(self, run: RunRequest) -> PreflightState:
+        """The rollouts of the preflight that are to be played now."""
+        state, warned = await preflight.advance(self.database, run)
+        if warned:
+            await self._give_notice(run, paused=False)
+        return state
 
     @activity.defn(name=names.BATCH_STATUS)
     async def batch_status(self, query: BatchQuery) -> BatchAnswer:

@@ -101,7 +101,10 @@ class AttemptWatch:
         with suppress(RelightError):
             await self.store.finish_attempt(
                 FinishRequest(
-                    attempt_id=opened.attempt_id, fence=opened.fence, failure_class=reason, message=detail[:MESSAGE_LENGTH]
+                    attempt_id=opened.attempt_id,
+                    fence=opened.fence,
+                    failure_class=reason,
+                    message=detail[:MESSAGE_LENGTH],
                 )
             )
 

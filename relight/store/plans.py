@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel, ConfigDict
 
 from relight.errors import NotFoundError, PausedError
+from relight.store import trouble
 from relight.store.database import Connection, Database
 from relight.store.runs import lock_epoch, lock_running
 from relight.store.storable import storable_text
@@ -311,6 +312,7 @@ async def record_evaluation(db: Database, place: StepInput) -> EvaluationResult:
 async def advance_batch(db: Database, batch: AdvanceInput) -> Advance:
     """What is left to run in a batch; with nothing left it is filled up or closed."""
     key = (batch.run, batch.kind, batch.step, batch.batch)
+    warnings: dict[str, str] | None = None
     async with db.transaction() as connection:
         run = await lock_running(db, connection, batch.run, batch.epoch)
         step = await db.row("lock_step", batch.run, batch.step, connection=connection)
@@ -318,15 +320,24 @@ async def advance_batch(db: Database, batch: AdvanceInput) -> Advance:
             await db.execute("requeue_cancelled_batch", *key, names.CANCELLED_WORKFLOW, connection=connection)
         await _close_lost(db, connection, batch)
         left = await _open_places(db, connection, key)
-        if not left and step is not None and batch.kind == "train":
-            await _fill_up(db, connection, run, ResolvedPlan.model_validate(step["plan"]), key)
-            left = await _open_places(db, connection, key)
         if left:
             return Advance(rollouts=left)
+        failures = _failures(run, dict(step) if step else None)
+        if held := await trouble.hold(db, connection, run, batch.kind, batch.step, failures):
+            return Advance(held=held)
+        if step is not None and batch.kind == "train":
+            await _fill_up(db, connection, run, ResolvedPlan.model_validate(step["plan"]), key)
+            if left := await _open_places(db, connection, key):
+                return Advance(rollouts=left)
         await db.execute("close_batch", *key, connection=connection)
-        if batch.kind == "train":
-            await db.execute("step_sampled", batch.run, batch.step, connection=connection)
-        return Advance(report=await _report(db, connection, key))
+        if batch.kind == "train" and await db.row("step_sampled", batch.run, batch.step, connection=connection):
+            warnings = await trouble.look_at_rewards(db, connection, batch.run, batch.step, failures)
+        return Advance(report=await _report(db, connection, key), warnings=warnings)
+
+
+def _failures(run: Mapping[str, Any], step: Mapping[str, Any] | None) -> Failures:
+    """What the step was planned with; the run file's where an evaluation comes before any step."""
+    return Failures.model_validate((step["plan"] if step else run["file"])["failures"])
 
 
 async def batch_report(db: Database, run: str, step: int, batch: int) -> BatchReport | None:

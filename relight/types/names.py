@@ -32,6 +32,7 @@ RUN_ATTEMPT: Final = "run_attempt"
 GRADE_ATTEMPT: Final = "grade_attempt"
 CLOSE_ROLLOUT: Final = "close_rollout"
 ADVANCE_BATCH: Final = "advance_batch"
+ADVANCE_PREFLIGHT: Final = "advance_preflight"
 BATCH_STATUS: Final = "batch_status"
 UPDATE_POLICY: Final = "update_policy"
 RECORD_EVALUATION: Final = "record_evaluation"
@@ -54,6 +55,7 @@ RETRY_FAILED: Final = "retry_failed"
 CANCEL_ROLLOUT: Final = "cancel_rollout"
 SET_CONCURRENCY: Final = "set_concurrency"
 BATCH_DONE: Final = "batch_done"
+NOTICE: Final = "notice"
 PROGRESS: Final = "progress"
 # of TrainingWorkflow and RolloutWorkflow
 CANCEL: Final = "cancel"
@@ -102,6 +104,11 @@ def evaluation_batch_id(run: str, version: int, batch: int) -> str:
 def regrade_id(run: str, grader: str) -> str:
     """Workflow id of a grader's pass over a run."""
     return f"train/{run}/regrade-{grader}"
+
+
+def preflight_rollout_id(run: str, mode: str, number: int) -> str:
+    """Id of a rollout that looks for trouble before the first step: `<run>-preflight-train`, then `...-train-2`."""
+    return f"{run}-preflight-{mode}" + (f"-{number}" if number > 1 else "")
 
 
 def rollout_workflow_id(rollout_id: str) -> str:

@@ -42,6 +42,10 @@ class Cursor(Payload):
     """The policy version that the run started from: 0, or the step at which it was forked."""
     replays: bool = False
     """Nothing is sampled: the parent's rollouts train."""
+    warnings: dict[str, str] = Field(default_factory=dict[str, str])
+    """As the last notice told them."""
+    looked_ahead: bool = False
+    """The preflight is over."""
 
 
 class Parent(BaseModel):
@@ -212,6 +216,15 @@ class BatchInput(RunRequest):
     grader_queue: str | None = None
 
 
+class Notice(RunRequest):
+    """What the store found about a run while its workflow was not looking; the newest one counts."""
+
+    paused: bool = False
+    """The run is paused by now, as its row says."""
+    warnings: dict[str, str] = Field(default_factory=dict[str, str])
+    """All that it should know and that does not stop it, by name."""
+
+
 class BatchReport(Payload):
     """How a batch ended: counts only; the rows are the truth."""
 
@@ -294,10 +307,20 @@ class AdvanceInput(RunRequest):
 
 
 class Advance(Payload):
-    """Rollouts to run now, by group, index and try; or, with nothing left, the report of the batch, closed."""
+    """Rollouts to run now, by group, index and try; or, with nothing left, the report of the batch; or `held`."""
 
     rollouts: list[tuple[int, int, int]] = Field(default_factory=list[tuple[int, int, int]])
     report: BatchReport | None = None
+    held: str | None = None
+    """Why the batch is not closed though nothing is left: too much failed, and the run has paused itself."""
+    warnings: dict[str, str] | None = None
+    """All of the run's, where this changed any."""
+
+
+class PreflightState(Payload):
+    """Rollouts that a preflight plays now; with none left it has found nothing that stops the run."""
+
+    rollouts: list[str] = Field(default_factory=list[str])
 
 
 class UpdateResult(Payload):
@@ -412,3 +435,5 @@ class Progress(Payload):
     evaluations: dict[int, float] = Field(default_factory=dict[int, float])
     refused: int = 0
     counters: dict[str, int] = Field(default_factory=dict[str, int])
+    warnings: dict[str, str] = Field(default_factory=dict[str, str])
+    """What the run should know and does not stop it, by name."""

@@ -96,14 +96,40 @@ class Evaluation(Section):
     """Use only the first tasks of the set."""
 
 
+class PauseAbove(Section):
+    """Shares of a step's rollouts that may fail before the run pauses itself; null: however many."""
+
+    agent: float | None = Field(default=0.9, ge=0, le=1)
+    """Failures of the agent: `agent_error`, `timeout`, `unresponsive`, `out_of_memory`, `invalid_reward`, `no_reward`.
+    Many of them are usual where a policy has yet to learn the format of an answer."""
+    platform: float | None = Field(default=0.5, ge=0, le=1)
+    """Failures of the platform: `infrastructure`, `engine_error`, `grader_error`."""
+
+
 class Failures(Section):
-    """What becomes of rollouts that bring no reward."""
+    """What becomes of rollouts that bring no reward, and when a run that hurts pauses itself or warns."""
 
     rewards: dict[FailureClass, float] = Field(default_factory=dict[FailureClass, float])
     """Reward given to a failure class; without one, only a real reward trains."""
     short_groups: Literal["fill_up", "train", "drop"] = "fill_up"
     """A group that lost members to the platform: sample more, train what is left, or drop it."""
     fill_up_rounds: int = Field(default=2, ge=0, le=2)
+    pause_above: PauseAbove = Field(default_factory=PauseAbove)
+    """A step, or an evaluation, of which a larger share failed pauses the run before it is closed. A number is meant
+    for agent and platform alike, null turns both off. Failures that `rewards` gives a reward don't count."""
+    pause_without_reward: bool = True
+    """A step, or an evaluation, without one real reward pauses the run."""
+    stalled_after_seconds: float | None = Field(default=1800.0, gt=0)
+    """Warn where no rollout, step or evaluation has ended for so long and the run waits for nothing; null: never."""
+    pause_when_stalled: bool = False
+    """Pause the run then, too."""
+    warn_equal_rewards: int | None = Field(default=3, ge=1)
+    """Warn where rewards were equal within every group of so many steps in a row: nothing is learned; null: never."""
+
+    @field_validator("pause_above", mode="before")
+    @classmethod
+    def _for_both(cls, value: Any) -> Any:
+        return {"agent": value, "platform": value} if value is None or isinstance(value, int | float) else value
 
 
 class Checkpoints(Section):
@@ -166,6 +192,8 @@ class RunFile(Section):
     rollout: RolloutConfig = Field(default_factory=RolloutConfig)
     """Retries and deadlines."""
     failures: Failures = Field(default_factory=Failures)
+    preflight: bool = True
+    """Play a rollout of each kind before step 1, in no step: what would fail every time ends the run at once."""
     isolation: Literal["process", "shared"] = "process"
     concurrency: int | None = Field(default=None, ge=1)
     """Most rollouts of this run under way at once; without it the runners' slots decide."""

@@ -1,4 +1,5 @@
 """Compares Postgres with Temporal: a run that nobody drives becomes `interrupted`, and its batches are cancelled.
+One that is driven and stands still is warned of.
 
 Postgres says that a run goes on; Temporal knows whether anybody drives it. They differ after a terminate, after the
 loss of Temporal's database, or where a workflow failed before it could say so. `relight train` with the same file, or a
@@ -13,9 +14,12 @@ import logging
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
+from relight.activities.effects import give_notice
 from relight.errors import PostgresError
 from relight.store.database import Database
+from relight.store.trouble import look_for_stalls
 from relight.types import names
+from relight.types.payloads import Notice
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +31,7 @@ async def keep_reconciling(db: Database, client: Client) -> None:
     while True:
         try:
             await reconcile(db, client)
+            await tell_of_stalls(db, client)
         except (PostgresError, RPCError) as error:
             log.warning("can't compare Postgres with Temporal: %s", error, extra={"action": "reconcile_failed"})
         await asyncio.sleep(PERIOD_SECONDS)
@@ -44,6 +49,17 @@ async def reconcile(db: Database, client: Client) -> list[str]:
             found.append(run["run"])
             await cancel_batches(db, client, run["run"])
     return found
+
+
+async def tell_of_stalls(db: Database, client: Client) -> list[str]:
+    """Tell runs that stand still, and those that move again; returns their names."""
+    stalls = await look_for_stalls(db)
+    for stall in stalls:
+        log.warning(
+            "run %s: %s", stall.run, stall.warnings or "moves again", extra={"action": "stall", "run": stall.run}
+        )
+        await give_notice(client, Notice(**stall._asdict()))
+    return [stall.run for stall in stalls]
 
 
 async def is_driven(client: Client, run: str) -> bool:

@@ -21,6 +21,8 @@ from relight.workflows.slots import Slots
 
 WINDOW = 200
 """Rollouts under way at once where the run sets no `concurrency`."""
+HELD_CHECK_SECONDS = 60
+"""How often a batch that is held looks whether it still is."""
 OLD_CHILD_CHECKS = 60
 """How often a rollout that an older batch still runs is waited for, every 2 s."""
 
@@ -44,12 +46,16 @@ class RolloutBatchWorkflow:
         """What an older execution of this batch left may have to be opened again."""
         self.late: list[asyncio.Task[tuple[int, int] | None]] = []
         """Rollouts that were asked for while others were under way."""
+        self.told = False
+        """Somebody changed something since the batch last asked."""
 
     @workflow.run
     async def run(self, batch: BatchInput) -> BatchReport:
         """Play what is left until the batch is closed, then tell the run."""
         lost: list[tuple[int, int]] = []
         while not (report := (step := await self._advance(lost)).report):
+            if step.held:
+                await self._until_told(step.held)
             results = await asyncio.gather(*self._begin(step))
             while self.late:
                 late, self.late = self.late, []
@@ -60,9 +66,18 @@ class RolloutBatchWorkflow:
             await run.signal(names.BATCH_DONE, report)
         return report
 
+    async def _until_told(self, why: str) -> None:
+        """Too much failed, and the run is paused: somebody tries again what failed, or lets it go on as it is."""
+        workflow.set_current_details(f"**held**: {why}")
+        try:
+            await workflow.wait_condition(lambda: self.told, timeout=timedelta(seconds=HELD_CHECK_SECONDS))
+        except TimeoutError:
+            return
+
     @workflow.signal(name=names.LOOK_AGAIN, unfinished_policy=HandlerUnfinishedPolicy.ABANDON)
     async def look_again(self) -> None:
         """Somebody opened rollouts again: play them now, beside those under way."""
+        self.told = True
         if self.under_way:  # else the batch is about to ask anyway
             self.late += self._begin(await self._advance([]))
 
@@ -85,7 +100,7 @@ class RolloutBatchWorkflow:
         )
 
     async def _advance(self, lost: list[tuple[int, int]]) -> Advance:
-        batch = self.batch
+        batch, self.told = self.batch, False
         question = AdvanceInput(
             run=batch.run,
             epoch=batch.epoch,

@@ -35,6 +35,7 @@ FINAL_ERRORS = [
     "InvalidRequestError",
     "ModelError",
     "NotFoundError",
+    "PreflightError",
     "SupersededError",
 ]
 """Trying again would give the same answer."""

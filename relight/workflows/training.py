@@ -1,6 +1,7 @@
 """TrainingWorkflow: the one way in.
 
-    begin -> wait for runners and a GPU host -> evaluate -> (plan -> batches -> update -> evaluate every k)* -> finish
+    begin -> wait for runners and a GPU host -> preflight and evaluate
+          -> (plan -> batches -> update -> evaluate every k)* -> finish
 
 Every step of that is an activity that can run twice, and every decision is a row in Postgres before it is acted on;
 what is kept here only saves looking. Batches outlive a continue-as-new and report by signal; a lost one costs a minute.
@@ -40,6 +41,7 @@ from relight.types.payloads import (
     EvaluationResult,
     FinishInput,
     GpuClaim,
+    Notice,
     Progress,
     Readiness,
     RunRequest,
@@ -52,7 +54,9 @@ from relight.types.shares import share
 from relight.workflows import builds, search
 from relight.workflows.calls import HOST_PATIENCE, cause_of, gpu_call, is_lost, store_call
 from relight.workflows.commands import CommandHandlers
+from relight.workflows.details import details
 from relight.workflows.input import parse_input, run_name
+from relight.workflows.preflight import look_ahead
 
 CHECK_SECONDS = 60
 """How often a wait looks at the row that it waits for."""
@@ -134,6 +138,8 @@ class TrainingWorkflow(CommandHandlers):
         while self.cursor.step <= self.cursor.total_steps:
             if self.cursor.step > self.cursor.first_version and not await self._step():
                 break
+            if self._looks_ahead() and workflow.patched("preflight"):
+                await self._look_ahead()
             await self._evaluate_if_due()
             self.cursor.step += 1
             await self._continue_as_new_if_due()
@@ -210,6 +216,23 @@ class TrainingWorkflow(CommandHandlers):
     async def _wait_for(self, what: str | None) -> None:
         self._show("waiting", what)
         await workflow.sleep(timedelta(seconds=5), summary=f"waiting for {what}")
+
+    def _looks_ahead(self) -> bool:
+        at_start = self.cursor.step == self.cursor.first_version and self.cursor.total_steps > self.cursor.step
+        return at_start and self.input.preflight and not self.cursor.replays and not self.cursor.looked_ahead
+
+    async def _look_ahead(self) -> None:
+        """A rollout of each kind, while the given model is evaluated: what would fail every time ends the run here."""
+        self._show("preflight", None)
+        evaluating = asyncio.create_task(self._evaluate_if_due())
+        try:
+            await look_ahead(self._me(), self.input, self.cursor.step, lambda: self.paused)
+        except (ActivityError, asyncio.CancelledError):
+            evaluating.cancel()
+            await asyncio.gather(evaluating, return_exceptions=True)
+            raise
+        self.cursor.looked_ahead = True
+        await evaluating
 
     # A step
 
@@ -442,6 +465,14 @@ class TrainingWorkflow(CommandHandlers):
         """A batch has closed. Told twice, it counts once."""
         self.reports.setdefault((report.step, report.batch), report)
 
+    @workflow.signal(name=names.NOTICE)
+    def notice(self, notice: Notice) -> None:
+        """The store found something: the run has paused itself, or should know of something."""
+        if notice.epoch == self.cursor.epoch:
+            self.paused = self.paused or notice.paused
+            self.cursor.warnings = notice.warnings
+            self._show(self.phase, self.waiting_for)
+
     @workflow.query(name=names.PROGRESS)
     def progress(self) -> Progress:
         """Where the run stands."""
@@ -460,6 +491,7 @@ class TrainingWorkflow(CommandHandlers):
             evaluations=self.cursor.evaluations,
             refused=self.refused,
             counters=self.cursor.counters,
+            warnings=self.cursor.warnings,
         )
 
     async def record_change(self, change: ChangeInput) -> ChangeResult:
@@ -493,17 +525,3 @@ class TrainingWorkflow(CommandHandlers):
         """Make the Web UI tell what the run is doing."""
         self.phase, self.waiting_for = phase, waiting_for
         workflow.set_current_details(details(self.progress()))
-
-
-def details(progress: Progress) -> str:
-    """The run as a table in markdown."""
-    rows = [
-        ("phase", progress.phase),
-        ("waiting for", progress.waiting_for or "-"),
-        ("step", f"{progress.step} of {progress.total_steps}"),
-        ("batches of this step", f"{progress.batches_done} of {progress.batches} closed"),
-        ("reward of the last steps", " ".join(f"{reward:.2f}" for reward in progress.rewards) or "-"),
-        ("held-out reward by version", ", ".join(f"{v}: {r:.3f}" for v, r in progress.evaluations.items()) or "-"),
-        *((f"{name}", str(number)) for name, number in sorted(progress.counters.items())),
-    ]
-    return "| | |\n|---|---|\n" + "\n".join(f"| {name} | {value} |" for name, value in rows)

@@ -236,7 +236,7 @@ def write_tasks(folder: Path, count: int = 10) -> None:
 
 
 def run_file(**changes: Any) -> dict[str, Any]:
-    """A small run: 3 steps of 2 groups of 4, held-out tasks at both ends."""
+    """A small run: 3 steps of 2 groups of 4, held-out tasks at both ends. Scripted agents call no model."""
     return {
         "agent": "echo",
         "model": "model",
@@ -244,6 +244,7 @@ def run_file(**changes: Any) -> dict[str, Any]:
         "group_size": 4,
         "batch_size": 2,
         "steps": 3,
+        "preflight": False,
         **changes,
     }
 

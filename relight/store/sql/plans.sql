@@ -97,6 +97,7 @@ group by failure_class
 update steps set status = 'sampled', sampled_at = now()
 where run = $1 and step = $2 and status = 'planned'
   and not exists (select from rollouts where run = $1 and kind = 'train' and step = $2 and counted is null)
+returning step
 
 -- name: evaluation_counts
 select avg(reward)::float8 as reward, count(reward) as rewarded, count(*) filter (where status <> 'succeeded') as failed,

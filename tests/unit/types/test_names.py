@@ -42,6 +42,7 @@ PINNED = {
     "CLOSE_ROLLOUT": "close_rollout",
     "ADVANCE_BATCH": "advance_batch",
     "BATCH_STATUS": "batch_status",
+    "ADVANCE_PREFLIGHT": "advance_preflight",
     "UPDATE_POLICY": "update_policy",
     "RECORD_EVALUATION": "record_evaluation",
     "CHANGE_RUN": "change_run",
@@ -58,6 +59,7 @@ PINNED = {
     "SET_CONCURRENCY": "set_concurrency",
     "LOOK_AGAIN": "look_again",
     "BATCH_DONE": "batch_done",
+    "NOTICE": "notice",
     "PROGRESS": "progress",
     "CANCEL": "cancel",
     "CANCELLED_WORKFLOW": "its workflow was cancelled",
@@ -89,7 +91,7 @@ def test_workflows_register_under_the_pinned_names() -> None:
     }
     training = next(definition for definition in definitions if definition.name == "TrainingWorkflow")
     assert set(training.updates) == set(commands.COMMANDS)
-    assert set(training.signals) == {*commands.COMMANDS, "batch_done"}
+    assert set(training.signals) == {*commands.COMMANDS, "batch_done", "notice"}
     assert "progress" in training.queries
     by_name = {definition.name: definition for definition in definitions}
     assert set(by_name["RolloutWorkflow"].signals) == {"cancel"}
