@@ -12,7 +12,7 @@ PHASES = ("plan", "rollouts", "update", "publish", "record")
 """Order in which the seconds of a step are shown; others follow, the total comes first."""
 OLD_STEPS = 10
 """Steps shown of those that were done before one attached."""
-EventKind = Literal["step", "evaluation", "waiting", "note", "end"]
+EventKind = Literal["step", "evaluation", "waiting", "warning", "note", "end"]
 
 
 @dataclass(frozen=True)
@@ -58,10 +58,11 @@ class Narrator:
         self._first = True
         self._evaluations: set[int] = set()
         self._waiting: str | None = None
+        self._warnings: dict[str, str] = {}
 
     def events(self, look: Look) -> list[Event]:
         """What is new in this look, in the order in which it happened."""
-        news = [*self._results(look), *self._obstacles(look)]
+        news = [*self._results(look), *self._warned(look), *self._obstacles(look)]
         if look.outcome:
             news.append(_end_event(look.outcome))
         return news
@@ -81,6 +82,14 @@ class Narrator:
                 yield Event("note", f"({hidden} earlier steps)")
         yield from (event for _, _, event in placed)
 
+    def _warned(self, look: Look) -> Iterable[Event]:
+        if look.view is None:
+            return
+        for name, text in sorted(look.view.warnings.items()):
+            if self._warnings.get(name) != text:
+                yield Event("warning", f"warning: {text}", {"name": name, "text": text})
+        self._warnings = look.view.warnings
+
     def _obstacles(self, look: Look) -> Iterable[Event]:
         obstacle = look.note or (obstacle_of(look.view) if look.view and not look.outcome else None)
         if obstacle != self._waiting:
@@ -97,7 +106,8 @@ def is_complete(evaluation: EvaluationView) -> bool:
 def obstacle_of(view: RunView) -> str | None:
     """Why a run does not move, or None."""
     if view.paused:
-        return f"paused{f': {view.pause_reason}' if view.pause_reason else ''}; `relight resume {view.run}` goes on"
+        why = f": {view.pause_reason.rstrip('.')}" if view.pause_reason else ""
+        return f"paused{why}; `relight resume {view.run}` goes on"
     return f"waiting for {view.waiting_for}" if view.waiting_for else None
 
 
@@ -117,6 +127,8 @@ def status_line(look: Look) -> str:
         return f"evaluating version {evaluation.version}: {counts_text(evaluation.rollouts)}{_engine_trouble(view)}"
     if view.phase == "sampling" and view.open_step:
         return f"{place}  sampling: {counts_text(view.open_step.rollouts)}{_engine_trouble(view)}"
+    if view.phase == "preflight":
+        return f"{place}  preflight: a rollout of each kind, before anything is trained"
     if view.phase in ("starting", "waiting"):
         return "starting the engines and the trainer" if view.gpu_hosts else "starting"
     return f"{place}  {view.phase or view.status}"
@@ -191,6 +203,7 @@ def summary_lines(view: RunView) -> list[str]:
         ("status", view.status if view.status != "running" else status_line(Look(view))),
         ("step", f"{view.step} of {view.total_steps}"),
         ("error", view.error),
+        *(("warning", text) for _, text in sorted(view.warnings.items())),
         ("reward", f"{number_text(view.reward)} at step {view.step}" if view.reward is not None else None),
         ("held-out", ", ".join(f"v{one.version} {number_text(one.reward)}" for one in view.evaluations) or None),
         ("versions", _versions_text(view)),

@@ -9,7 +9,7 @@ import typer
 from relight.cli import output
 from relight.cli.progress import number_text, size_text
 from relight.cli.reader import StoreReader
-from relight.cli.render import print_table, when
+from relight.cli.render import print_table, shorten, when
 from relight.types.views import RunSummary
 
 EPILOG = """\b
@@ -38,6 +38,17 @@ def show_runs(found: list[RunSummary]) -> None:
     print_table(COLUMNS, [run_row(run) for run in found])
 
 
+def why(run: RunSummary) -> str:
+    """What stands in the way of a run, or what it is warned of."""
+    if run.error:
+        return run.error
+    if run.paused and run.pause_reason:
+        return shorten(run.pause_reason, 200)
+    if run.waiting_for:
+        return f"waiting for {run.waiting_for}"
+    return shorten("; ".join(f"warning: {text}" for _, text in sorted(run.warnings.items())), 200)
+
+
 def run_row(run: RunSummary) -> list[str]:
     """A line of the table."""
     status = f"{run.status}: {run.phase}" if run.status == "running" and run.phase else run.status
@@ -51,5 +62,5 @@ def run_row(run: RunSummary) -> list[str]:
         run.algorithm,
         size_text(run.stored_bytes) if run.stored_bytes else "",
         when(run.created_at),
-        run.error or (f"waiting for {run.waiting_for}" if run.waiting_for else ""),
+        why(run),
     ]

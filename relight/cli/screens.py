@@ -12,7 +12,7 @@ from relight.cli.progress import Event
 
 QUIET_SECONDS = 30.0
 """Plain output repeats what happens now after so long without a line."""
-STYLES = {"evaluation": "bold cyan", "waiting": "yellow", "note": "dim", "end": "bold"}
+STYLES = {"evaluation": "bold cyan", "waiting": "yellow", "warning": "yellow", "note": "dim", "end": "bold"}
 
 
 class Screen(ABC):

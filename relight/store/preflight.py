@@ -60,6 +60,7 @@ async def advance(db: Database, request: RunRequest) -> tuple[PreflightState, bo
             return PreflightState(), False
         rollouts = await _unfinished(db, connection, run, file)
         if rollouts:
+            await db.execute("set_phase", run["run"], "preflight", connection=connection)
             return PreflightState(rollouts=rollouts), False
         await db.execute("close_preflight", run["run"], connection=connection)
         problems, warning = _conclude(run, await _rows(db, connection, run["run"]))

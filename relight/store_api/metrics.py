@@ -32,7 +32,19 @@ SHARE = 20
 """One part in so many of the time is spent reading, at most."""
 PATIENCE_SECONDS = 8.0
 """Prometheus itself gives up after 10 s by default."""
-ROWS = ("open_rollouts", "attempts", "outbox", "runs", "running", "engines", "workers", "stored")
+ROWS = (
+    "open_rollouts",
+    "attempts",
+    "failures",
+    "quarantined",
+    "warnings",
+    "outbox",
+    "runs",
+    "running",
+    "engines",
+    "workers",
+    "stored",
+)
 
 
 class Snapshot(Collector):
@@ -108,12 +120,15 @@ def _gauges(rows: dict[str, list[Any]]) -> list[Metric]:
     def column(name: str, rows: Sequence[Any], labels: Sequence[str]) -> list[tuple[list[str], float]]:
         return [([str(row[label]) for label in labels], row[name]) for row in rows]
 
-    attempt = ("status", "failure_class")
+    attempt, bad, warned = ("status", "failure_class"), ("kind", "failure_class"), ("run", "name")
     engine = ("engine_id", "run")
     return [
         _gauge("relight_rollouts_open", "Rollouts not ended.", place, column("number", opened, place)),
         _gauge("relight_rollouts_oldest_seconds", "Age of them.", place, column("oldest_seconds", opened, place)),
         _gauge("relight_attempts", "Attempts on record.", attempt, column("number", rows["attempts"], attempt)),
+        _gauge("relight_rollouts_failed", "Rollouts that failed.", bad, column("number", rows["failures"], bad)),
+        _gauge("relight_rollouts_quarantined", "Given up.", (), column("number", rows["quarantined"], ())),
+        _gauge("relight_run_warnings", "What runs are warned of.", warned, column("number", rows["warnings"], warned)),
         _gauge("relight_outbox_waiting", "Workflows to be started.", (), column("number", outbox, ())),
         _gauge("relight_outbox_oldest_seconds", "Age of them.", (), column("oldest_seconds", outbox, ())),
         _gauge("relight_runs", "Runs.", ("status",), column("number", rows["runs"], ("status",))),

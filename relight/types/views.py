@@ -151,6 +151,8 @@ class RunSummary(View):
     phase: str | None = None
     paused: bool = False
     pause_reason: str | None = None
+    warnings: dict[str, str] = Field(default_factory=dict[str, str])
+    """What it should know and does not stop it, by name."""
     waiting_for: str | None = None
     error: str | None = None
     agent: str

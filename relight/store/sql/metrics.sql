@@ -5,17 +5,30 @@ select kind, status, count(*) as number, greatest(extract(epoch from now() - min
 from rollouts where status in ('queuing', 'preparing', 'running', 'requeuing') group by kind, status
 
 -- name: metrics_ended_rollouts
--- $1: upper bounds of the buckets of their durations, in seconds.
+-- Of steps, evaluations and outside; a preflight counts for nothing. $1: bounds of the buckets of their seconds.
 select status, coalesce(mode, '') as mode, width_bucket(seconds, $1::float8[]) as bucket, count(*) as number,
        sum(seconds)::float8 as seconds
 from (
     select status, mode, greatest(extract(epoch from ended_at - created_at), 0)::float8 as seconds
-    from rollouts where status in ('succeeded', 'failed', 'cancelled') and ended_at is not null
+    from rollouts
+    where status in ('succeeded', 'failed', 'cancelled') and ended_at is not null and kind <> 'preflight'
 ) ended
 group by 1, 2, 3
 
 -- name: metrics_attempts
 select status, coalesce(failure_class, '') as failure_class, count(*) as number from attempts group by 1, 2
+
+-- name: metrics_failures
+-- Rollouts that ended badly, by what they were for.
+select kind, coalesce(failure_class, status) as failure_class, count(*) as number
+from rollouts where status in ('failed', 'cancelled') group by 1, 2
+
+-- name: metrics_quarantined
+select count(*) as number from rollouts where status = 'failed' and failure_class = 'infrastructure' and deaths >= 5
+
+-- name: metrics_warnings
+select u.run, w.name, 1 as number from runs u cross join lateral jsonb_object_keys(u.warnings) as w (name)
+where u.status = 'running'
 
 -- name: metrics_outbox
 select count(*) as number, greatest(extract(epoch from now() - min(created_at)), 0)::float8 as oldest_seconds
