@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowFailureError
 
 from relight.store.database import Database
 from relight.store.views import get_run, list_audit, list_rollouts
@@ -173,11 +173,16 @@ async def test_a_run_that_stands_still_is_warned_of_and_paused_where_it_wants_th
             "stopped", run_file(steps=1, data="train.jsonl", failures={**limit, "pause_when_stalled": True})
         )
 
+        async def under_way() -> bool:
+            return await database.pool.fetchval("select count(*) from attempts where ended_at is null") == 16
+
         async def warned() -> bool:
             await tell_of_stalls(database, temporal)
-            views = [await get_run(database, run) for run in go_on]
-            return all("stalled" in view.warnings for view in views) and views[1].paused
+            text = "select count(*), bool_or(paused) from runs where warnings ? 'stalled'"
+            number, is_paused = await database.pool.fetchrow(text)
+            return number == len(go_on) and is_paused
 
+        await eventually(under_way)
         await eventually(warned)
         view = await get_run(database, "stopped")
         assert "nothing has ended since" in (view.pause_reason or "")
@@ -201,9 +206,13 @@ async def test_a_preflight_that_finds_an_agent_without_a_model_call_ends_the_run
     temporal: Client, database: Database, tmp_path: Path
 ) -> None:
     write_tasks(tmp_path)
-    async with cluster(temporal, database, tmp_path) as stack:
+
+    async def agent(attempt: OpenedAttempt) -> FinishRequest:
+        return FinishRequest(attempt_id=attempt.attempt_id, fence=attempt.fence, reward=1.0)
+
+    async with cluster(temporal, database, tmp_path, agent) as stack:
         handle = await stack.start("silent", run_file(preflight=True))
-        with pytest.raises(Exception):  # noqa: B017, PT011 - whatever the client makes of a failed run
+        with pytest.raises(WorkflowFailureError):
             await handle.result()
     view = await get_run(database, "silent")
     assert view.status == "failed"
