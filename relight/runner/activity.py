@@ -87,8 +87,10 @@ class RunnerActivities:
         return result_of(outcome)
 
     async def _run(self, opened: OpenedAttempt) -> AttemptOutcome | None:
-        alone = self.always_alone or opened.alone or opened.isolation == "process"
-        call = AgentCall.from_opened(opened.model_copy(update={"alone": alone}), self.agent)
+        limit = opened.config.memory_limit_bytes
+        alone = self.always_alone or opened.alone or opened.isolation == "process" or limit is not None
+        opened_so = opened.model_copy(update={"alone": alone})
+        call = AgentCall.from_opened(opened_so, self.agent, memory_limit_bytes=limit)
         watch = AttemptWatch(self.store, self.agents, self.gateway, opened, self.worker_id)
         running = asyncio.create_task(self._in_turn(watch, call))
         try:

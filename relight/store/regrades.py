@@ -6,10 +6,9 @@ trains on the new rewards.
 
 from __future__ import annotations
 
-import math
-
 from relight.errors import ConfigError
 from relight.store.database import Database
+from relight.store.storable import LARGEST_REWARD
 from relight.types.payloads import Judgements, RegradeInput, RegradePage
 from relight.types.run_file import OWN_REWARD, RunFile
 
@@ -53,7 +52,7 @@ async def list_ungraded(db: Database, asked: RegradeInput) -> RegradePage:
 
 async def record_judgements(db: Database, given: Judgements) -> int:
     """Keep the rewards that are numbers; returns how many. Written twice, they are there once."""
-    real = [(rollout, attempt, value) for rollout, attempt, value in given.rewards if math.isfinite(value)]
+    real = [(rollout, attempt, value) for rollout, attempt, value in given.rewards if abs(value) <= LARGEST_REWARD]
     columns = [list(column) for column in zip(*real, strict=True)] or [[], [], []]
     rollouts, attempts, values = columns
     await db.execute("insert_rewards", rollouts, attempts, [given.grader] * len(real), values)

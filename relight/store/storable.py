@@ -1,7 +1,7 @@
 """Values from agents, made fit for Postgres.
 
 JSON in Postgres knows no NUL character, no NaN and no infinity, and orjson no integer beyond 64 bits and no lone
-surrogate: such values become text that shows what they were. A reward that is not a finite number is a failure class.
+surrogate: such values become text that shows what they were. A reward that can't train is a failure class.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from relight.types.wire import FinishRequest, SpanRecord
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 INT64 = 2**63
+LARGEST_REWARD = 1e18
+"""Beyond it, what a trainer makes of a group in 32 bits is no number any more, and spoils the whole batch."""
 UNSET = "UNSET"
 STATUS_CODES = frozenset({UNSET, "OK", "ERROR"})
 """OpenTelemetry's, of spans; whatever else an agent writes is UNSET."""
@@ -58,15 +60,16 @@ def storable_span(span: SpanRecord) -> dict[str, Any]:
 
 
 def judged(request: FinishRequest) -> FinishRequest:
-    """The request with a failure class where its reward is missing or no finite number."""
+    """The request with a failure class where its reward is missing or no number that can train."""
     if request.failure_class is not None:
         return request.model_copy(update={"reward": None}) if request.reward is not None else request
     if request.reward is None:
         changes = {"failure_class": FailureClass.NO_REWARD, "message": request.message or "the agent gave no reward"}
-    elif not math.isfinite(request.reward):
+    elif not abs(request.reward) <= LARGEST_REWARD:  # nor is NaN
+        what = "beyond 1e18, too large to train on" if math.isfinite(request.reward) else "not a finite number"
         changes = {
             "failure_class": FailureClass.INVALID_REWARD,
-            "message": request.message or f"the reward is {request.reward}, not a finite number",
+            "message": request.message or f"the reward is {request.reward}, {what}",
             "reward": None,
         }
     else:

@@ -54,7 +54,7 @@ class FailureClass(StrEnum):
     GRADER_ERROR = "grader_error"
     """The agent ended well, its grader did not."""
     INVALID_REWARD = "invalid_reward"
-    """The reward is not a finite number."""
+    """The reward is not a finite number, or beyond 1e18, which spoils a batch in 32 bits."""
     NO_REWARD = "no_reward"
     """The agent ended well and gave no reward."""
     CANCELLED = "cancelled"
@@ -96,6 +96,8 @@ class RolloutConfig(BaseModel):
     """Wall-clock limit of one attempt; queue time, paused time and engine waits don't count."""
     unresponsive_seconds: float | None = Field(default=None, gt=0)
     """Longest time without a span or a generation."""
+    memory_limit_bytes: int | None = Field(default=None, ge=16 * 1024 * 1024)
+    """Most memory that each process of an attempt may allocate beyond its imports; it runs in a process of its own."""
     max_attempts: int = Field(default=1, ge=1)
     """Tries by the agent. Attempts that the platform failed don't count."""
     retry_condition: list[FailureClass] = Field(default_factory=list[FailureClass])

@@ -68,12 +68,12 @@ def prompt_ids(messages: list[dict[str, Any]]) -> list[int]:
     return list(weights.mixed(json.dumps(messages).encode())[:12])
 
 
-async def main() -> None:
+async def main(engine: type[DeterministicEngine] = DeterministicEngine) -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", required=True, type=Path)
     parser.add_argument("--uds", required=True)
     arguments, _ = parser.parse_known_args()
-    runner = web.AppRunner(DeterministicEngine(arguments.model).app())
+    runner = web.AppRunner(engine(arguments.model).app())
     await runner.setup()
     await web.UnixSite(runner, arguments.uds).start()
     await asyncio.Event().wait()

@@ -1,0 +1,36 @@
+"""One booted stack for all tests of poison: real servers and runner, a deterministic engine and trainer."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator
+from unittest import mock
+
+import pytest_asyncio
+
+from relight.connections import connect_database, connect_temporal
+from relight.worker.stack import EmbeddedStack
+from tests.chaos.parts import weights
+from tests.chaos.stack import open_folder
+from tests.integration.poison.kit import AGENTS, PARTS, Poisoned
+
+
+@pytest_asyncio.fixture(loop_scope="package", scope="package")
+async def poisoned() -> AsyncGenerator[Poisoned]:
+    with open_folder() as folder:
+        weights.make_model(folder / "policy")
+        references = [f"{PARTS / 'agents.py'}:{name}" for name in AGENTS]
+        with mock.patch.dict(
+            os.environ,
+            {
+                "RELIGHT_ENGINE_MODULE": "tests.integration.poison.parts.engine",
+                "RELIGHT_TRAINER_MODULE": "tests.chaos.parts.trainer",
+            },
+        ):
+            async with EmbeddedStack(folder / "home", agents=references, flags={"data_root": folder}) as stack:
+                await stack.wait_ready()
+                database = await connect_database(stack.settings)
+                try:
+                    yield Poisoned(stack, database, await connect_temporal(stack.settings), folder)
+                finally:
+                    await database.close()

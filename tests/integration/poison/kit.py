@@ -1,0 +1,117 @@
+"""Runs on the poisoned stack, and the counts that everybody shows of them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+from prometheus_client.parser import text_string_to_metric_families
+from temporalio.client import Client, WorkflowHandle
+
+from relight.cli.reader import StoreReader
+from relight.store.database import Database
+from relight.types import names
+from relight.worker.stack import EmbeddedStack
+
+PARTS = Path(__file__).parent / "parts"
+AGENTS = ("poison", "shared", "silent", "broken", "rewardless", "judge", "strict")
+Counts = dict[str, int]
+
+
+@dataclass
+class Poisoned:
+    """The booted stack."""
+
+    stack: EmbeddedStack
+    database: Database
+    client: Client
+    folder: Path
+
+    def write_tasks(self, name: str, kinds: list[list[str]], **more: Any) -> str:
+        """A data set with a task for each group: what its samples do, in order."""
+        tasks = [{"kinds": group, "pids": str(self.folder / f"{name}.pids"), **more} for group in kinds]
+        (self.folder / f"{name}.jsonl").write_bytes(b"\n".join(map(orjson.dumps, tasks)))
+        return f"{name}.jsonl"
+
+    async def start(self, run: str, kinds: list[list[str]], **changes: Any) -> WorkflowHandle[Any, Any]:
+        """Start a run of one step that plays all tasks; pauses and preflight are off unless asked for."""
+        file = {
+            "agent": "poison",
+            "model": "policy",
+            "data": {"train": self.write_tasks(run, kinds), "shuffle": False},
+            "group_size": max(map(len, kinds)),
+            "batch_size": len(kinds),
+            "steps": 1,
+            "preflight": False,
+            "engine_wait_seconds": 2,
+            "failures": {"pause_above": None},
+            **changes,
+        }
+        return await self.client.start_workflow(
+            names.TRAINING_WORKFLOW, file, id=names.train_id(run), task_queue=names.ORCHESTRATOR_QUEUE
+        )
+
+    async def command(self, *arguments: str) -> list[dict[str, Any]]:
+        """What `relight ... --json` says, line by line."""
+        environment = {
+            **os.environ,
+            "RELIGHT_HOME": str(self.stack.settings.home),
+            "RELIGHT_STORE_URL": self.stack.settings.store_url,
+            "RELIGHT_TOKEN": self.stack.settings.token_value or "",
+        }
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "relight.cli", *arguments, "--json"),
+            env=environment,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        text, _ = await process.communicate()
+        assert process.returncode == 0
+        return [orjson.loads(line) for line in text.splitlines()]
+
+    async def metrics(self) -> Counts:
+        """Failed training rollouts of all runs, by class, as `/metrics` tells."""
+        headers = {"Authorization": f"Bearer {self.stack.settings.token_value}"}
+        async with (
+            aiohttp.ClientSession(headers=headers) as session,
+            session.get(f"{self.stack.settings.store_url}/metrics") as answer,
+        ):
+            families = text_string_to_metric_families(await answer.text())
+        return {
+            sample.labels["failure_class"]: int(sample.value)
+            for family in families
+            for sample in family.samples
+            if sample.name == "relight_rollouts_failed" and sample.labels["kind"] == "train"
+        }
+
+    async def shown(self, run: str, result: dict[str, Any]) -> dict[str, Counts]:
+        """Failures by class as each place shows them."""
+        listed = await self.command("rollouts", run, "--limit", "1000")
+        status = (await self.command("status", run))[0]
+        async with StoreReader.from_settings(self.stack.settings) as reader:
+            steps = await reader.steps(run)
+        classes = Counter(row["failure_class"] for row in listed if row["kind"] == "train" and row["failure_class"])
+        counted = {name: number for name, number in result["counters"].items() if name not in ("rollouts", "retried")}
+        return {
+            "relight rollouts": dict(classes),
+            "relight status": dict(status["steps"][0]["rollouts"]["failures"]),
+            "runs view": dict(steps[0].rollouts.failures),
+            "progress": counted,
+        }
+
+    def survivors(self, run: str) -> list[int]:
+        """Processes that its agents noted and that are still there."""
+        path = self.folder / f"{run}.pids"
+        pids = [int(line) for line in path.read_text().split()] if path.exists() else []
+        return [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+
+
+def more(after: Counts, before: Counts) -> Counts:
+    """What was added between two counts."""
+    return {name: number - before.get(name, 0) for name, number in after.items() if number != before.get(name, 0)}
