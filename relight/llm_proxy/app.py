@@ -150,10 +150,15 @@ class Gateway:
             "waiting": clock is not None and clock.waiting,
             "waited_seconds": clock.seconds if clock else 0.0,
             "calls": attempt.calls if attempt else 0,
-            "last_activity_seconds_ago": monotonic() - attempt.last_activity if attempt else None,
+            "last_activity_seconds_ago": since(attempt.last_activity if attempt else None),
             "platform_failure": attempt is not None and bool(attempt.failed),
         }
         await exchange.answer(orjson.dumps(status))
+
+
+def since(at: float | None) -> float | None:
+    """Seconds since then."""
+    return None if at is None else monotonic() - at
 
 
 def card_of(model: str) -> dict[str, Any]:

@@ -59,7 +59,9 @@ class Attempt:
     clock: WaitClock
     next_call: int = 1
     calls: int = 0
-    last_activity: float = field(default_factory=monotonic)
+    known_since: float = field(default_factory=monotonic)
+    last_activity: float | None = None
+    """Of the agent itself; that somebody asks how it does is no sign of life."""
     failed: set[str] = field(default_factory=set[str])
     """Hashes of requests that the platform failed and that have not succeeded since."""
     _free: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
@@ -76,6 +78,11 @@ class Attempt:
     def loses_nothing(self) -> bool:
         """Whether the store's answer to `resolve` would bring back all that counts."""
         return not self.failed and not self._leftovers and self.clock.seconds < FORGOTTEN_WAIT_SECONDS
+
+    @property
+    def seen(self) -> float:
+        """When it was last heard of."""
+        return self.known_since if self.last_activity is None else self.last_activity
 
     def touch(self) -> None:
         """Something happened."""
@@ -169,11 +176,11 @@ class Attempts:
     def sweep(self) -> None:
         """Forget attempts that have been silent for long; where there are many, those that are over by all signs."""
         now = monotonic()
-        for attempt in [known for known in self._known.values() if known.last_activity < now - IDLE_SECONDS]:
+        for attempt in [known for known in self._known.values() if known.seen < now - IDLE_SECONDS]:
             self.drop(attempt)
         spare = len(self._known) - KEPT_ATTEMPTS
-        quiet = [known for known in self._known.values() if known.last_activity < now - QUIET_SECONDS]
-        for attempt in sorted(quiet, key=lambda known: known.last_activity)[: max(0, spare)]:
+        quiet = [known for known in self._known.values() if known.seen < now - QUIET_SECONDS]
+        for attempt in sorted(quiet, key=lambda known: known.seen)[: max(0, spare)]:
             if attempt.loses_nothing:
                 self.drop(attempt)
 

@@ -23,6 +23,7 @@ from relight.worker.stack import EmbeddedStack
 PARTS = Path(__file__).parent / "parts"
 AGENTS = ("poison", "shared", "silent", "broken", "rewardless", "judge", "strict")
 Counts = dict[str, int]
+RUN_SECONDS = 150
 
 
 @dataclass
@@ -57,6 +58,16 @@ class Poisoned:
         return await self.client.start_workflow(
             names.TRAINING_WORKFLOW, file, id=names.train_id(run), task_queue=names.ORCHESTRATOR_QUEUE
         )
+
+    async def result(self, handle: WorkflowHandle[Any, Any]) -> dict[str, Any]:
+        """The end of a run; where none comes, what it is stuck in."""
+        try:
+            async with asyncio.timeout(RUN_SECONDS):
+                return await handle.result()
+        except TimeoutError:
+            text = "select rollout_id, status, failure_class, attempts, deaths, failure from rollouts where run = $1"
+            rows = await self.database.pool.fetch(text, handle.id.removeprefix("train/"))
+            raise AssertionError("\n".join(str(dict(row)) for row in rows)) from None
 
     async def command(self, *arguments: str) -> list[dict[str, Any]]:
         """What `relight ... --json` says, line by line."""

@@ -67,7 +67,7 @@ async def test_every_poison_gets_its_class_and_every_count_shown_is_the_one_inje
     everything: Counter[str] = Counter()
     for run, handle in handles.items():
         expected = Counter(CLASS_OF[kind] for kind in injected_into(run))
-        shown = await poisoned.shown(run, await handle.result())
+        shown = await poisoned.shown(run, await poisoned.result(handle))
         print(f"{run}: injected {dict(expected)}")
         for place, counts in shown.items():
             print(f"  {place:16} {counts}")
@@ -97,7 +97,7 @@ async def check_rollouts(poisoned: Poisoned, run: str, groups: list[list[str]]) 
 async def test_an_engine_that_dies_in_the_middle_of_a_call_fails_nobody(poisoned: Poisoned) -> None:
     groups = [[f"engine-dies {poisoned.folder / 'died'}", "well", "well", "well"]]
     handle = await poisoned.start("survives", groups, engine_wait_seconds=300)
-    result = await handle.result()
+    result = await poisoned.result(handle)
     assert (poisoned.folder / "died").exists()
     assert result["counters"] == {"rollouts": 4, "retried": 0}
 
@@ -108,7 +108,7 @@ async def test_a_rollout_that_takes_the_template_with_it_is_quarantined_and_no_n
     groups = [["kills-template", "well", "well", "well"], ["well"] * 4]
     before = await poisoned.metrics()
     handle = await poisoned.start("quarantine", groups, engine_wait_seconds=300)
-    result = await handle.result()
+    result = await poisoned.result(handle)
     expected = {"infrastructure": 1}
     shown = await poisoned.shown("quarantine", result)
     shown["metrics"] = more(await fresh_metrics(poisoned, before), before)
@@ -128,7 +128,7 @@ async def test_one_that_takes_a_shared_process_with_it_ends_up_alone_and_the_oth
 ) -> None:
     groups = [["exit", "well", "well", "well"], ["raise", "hang", "well", "well"]]
     handle = await poisoned.start("shared", groups, agent="shared", isolation="shared", rollout={"timeout_seconds": 20})
-    result = await handle.result()
+    result = await poisoned.result(handle)
     expected = {"agent_error": 2, "timeout": 1}
     shown = await poisoned.shown("shared", result)
     assert all(counts == expected for counts in shown.values()), shown
@@ -140,7 +140,7 @@ async def test_one_that_takes_a_shared_process_with_it_ends_up_alone_and_the_oth
 async def test_a_grader_that_fails_is_the_platforms_failure_and_its_groups_are_filled_up(poisoned: Poisoned) -> None:
     groups = [["graded-badly", "even", "odd", "even"], ["odd", "even", "odd", "raise"]]
     handle = await poisoned.start("graded", groups, grader="judge")
-    result = await handle.result()
+    result = await poisoned.result(handle)
     expected = {"grader_error": 1, "agent_error": 1}
     shown = await poisoned.shown("graded", result)
     assert all(counts == expected for counts in shown.values()), shown
