@@ -66,7 +66,12 @@ class Poisoned:
                 return await handle.result()
         except TimeoutError:
             text = "select rollout_id, status, failure_class, attempts, deaths, failure from rollouts where run = $1"
-            rows = await self.database.pool.fetch(text, handle.id.removeprefix("train/"))
+            run = handle.id.removeprefix("train/")
+            rows = await self.database.pool.fetch(text, run)
+            rows += await self.database.pool.fetch(
+                "select status, phase, waiting_for, error from runs where run = $1", run
+            )
+            rows += await self.database.pool.fetch("select run, state, detail from gpu_hosts")
             raise AssertionError("\n".join(str(dict(row)) for row in rows)) from None
 
     async def command(self, *arguments: str) -> list[dict[str, Any]]:

@@ -42,7 +42,7 @@ RUNS = {
     "quiet": {"rollout": {"unresponsive_seconds": 6}},
     "engines": {},
 }
-"""Each with the limits that its poison needs. Several at a time, or a slow machine would meet another limit first."""
+"""Each with the limits that its poison needs, and no other, which a slow machine would meet first."""
 QUIET = ("stop", "silent")
 
 
@@ -63,9 +63,9 @@ async def test_every_poison_gets_its_class_and_every_count_shown_is_the_one_inje
     groups = {run: groups_of(injected_into(run)) for run in RUNS}
     groups["agents"] = groups_of([*injected_into("agents"), *HARMLESS])
     before = await poisoned.metrics()
-    handles = {run: await poisoned.start(run, groups[run], **options) for run, options in RUNS.items()}
     everything: Counter[str] = Counter()
-    for run, handle in handles.items():
+    for run, options in RUNS.items():
+        handle = await poisoned.start(run, groups[run], **options)
         expected = Counter(CLASS_OF[kind] for kind in injected_into(run))
         shown = await poisoned.shown(run, await poisoned.result(handle))
         print(f"{run}: injected {dict(expected)}")

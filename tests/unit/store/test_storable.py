@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
-
 import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
 from relight.redaction import Redactor
 from relight.store.generations import distinct_groups, pack_body, unpack_body
-from relight.store.storable import judged, storable, storable_text
+from relight.store.storable import LARGEST_REWARD, judged, storable, storable_text
 from relight.types.rollout import FailureClass
 from relight.types.wire import FinishRequest
 from tests.support.store_kit import MemoryKit, call, opened
@@ -64,7 +62,7 @@ def test_only_a_finite_reward_without_a_failure_is_one(
         assert (final.failure_class, final.reward) == (failure_class, None)
     elif reward is None:
         assert (final.failure_class, final.reward) == (FailureClass.NO_REWARD, None)
-    elif math.isfinite(reward):
+    elif abs(reward) <= LARGEST_REWARD:
         assert (final.failure_class, final.reward) == (None, reward)
     else:
         assert (final.failure_class, final.reward) == (FailureClass.INVALID_REWARD, None)
