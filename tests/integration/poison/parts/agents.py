@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,7 +18,8 @@ from relight.emitter import emit_message
 def kind_of(task, rollout):
     """What this sample is to do; those that fill a group up behave."""
     kinds = task["kinds"]
-    index = int(rollout.rollout_id.rpartition("-i")[2]) if "-i" in rollout.rollout_id else 0
+    place = re.search(r"-i(\d+)$", rollout.rollout_id)  # a preflight has none
+    index = int(place[1]) if place else 0
     return kinds[index] if index < len(kinds) else "well"
 
 
