@@ -40,7 +40,6 @@ HARMLESS = ("gigabyte", "prints-no-text")
 RUNS = {
     "agents": {"rollout": {"timeout_seconds": 12, "memory_limit_bytes": 256 * 1024 * 1024}},
     "quiet": {"rollout": {"unresponsive_seconds": 6}},
-    "engines": {},
 }
 """Each with the limits that its poison needs, and no other, which a slow machine would meet first."""
 QUIET = ("stop", "silent")
@@ -57,6 +56,16 @@ def injected_into(run: str) -> list[str]:
     engines = [kind for kind in CLASS_OF if kind.startswith("engine-")]
     others = [kind for kind in CLASS_OF if kind not in (*QUIET, *engines, "kills-template")]
     return engines if run == "engines" else others
+
+
+@pytest.mark.long
+async def test_an_engine_that_fails_or_stalls_costs_only_the_calls_that_it_failed(poisoned: Poisoned) -> None:
+    handle = await poisoned.start("engines", groups_of(injected_into("engines")))
+    result = await poisoned.result(handle)
+    expected = Counter(CLASS_OF[kind] for kind in injected_into("engines"))
+    shown = await poisoned.shown("engines", result)
+    assert all(counts == expected for counts in shown.values()), shown
+    await check_rollouts(poisoned, "engines", groups_of(injected_into("engines")))
 
 
 async def test_every_poison_gets_its_class_and_every_count_shown_is_the_one_injected(poisoned: Poisoned) -> None:
@@ -94,6 +103,7 @@ async def check_rollouts(poisoned: Poisoned, run: str, groups: list[list[str]]) 
     assert await gone(poisoned, run) == []
 
 
+@pytest.mark.long
 async def test_an_engine_that_dies_in_the_middle_of_a_call_fails_nobody(poisoned: Poisoned) -> None:
     groups = [[f"engine-dies {poisoned.folder / 'died'}", "well", "well", "well"]]
     handle = await poisoned.start("survives", groups, engine_wait_seconds=300)
@@ -102,6 +112,7 @@ async def test_an_engine_that_dies_in_the_middle_of_a_call_fails_nobody(poisoned
     assert result["counters"] == {"rollouts": 4, "retried": 0}
 
 
+@pytest.mark.long
 async def test_a_rollout_that_takes_the_template_with_it_is_quarantined_and_no_neighbour_with_it(
     poisoned: Poisoned,
 ) -> None:
@@ -123,6 +134,7 @@ async def test_a_rollout_that_takes_the_template_with_it_is_quarantined_and_no_n
     assert await gone(poisoned, "quarantine") == []
 
 
+@pytest.mark.long
 async def test_one_that_takes_a_shared_process_with_it_ends_up_alone_and_the_others_end_well(
     poisoned: Poisoned,
 ) -> None:
@@ -137,6 +149,7 @@ async def test_one_that_takes_a_shared_process_with_it_ends_up_alone_and_the_oth
     assert await poisoned.database.pool.fetchval("select count(*) from step_rollouts where run = 'shared'") == 5
 
 
+@pytest.mark.long
 async def test_a_grader_that_fails_is_the_platforms_failure_and_its_groups_are_filled_up(poisoned: Poisoned) -> None:
     groups = [["graded-badly", "even", "odd", "even"], ["odd", "even", "odd", "raise"]]
     handle = await poisoned.start("graded", groups, grader="judge")

@@ -10,7 +10,7 @@ from temporalio.client import WorkflowFailureError
 from relight.cli.reader import StoreReader
 from tests.integration.poison.kit import Poisoned
 
-pytestmark = pytest.mark.asyncio(loop_scope="package")
+pytestmark = [pytest.mark.long, pytest.mark.asyncio(loop_scope="package")]
 
 HOPELESS: dict[str, tuple[dict[str, Any], str, str]] = {
     "broken": ({"agent": "broken"}, "well", "ModuleNotFoundError: No module named 'there_is_no_such_module'"),

@@ -46,7 +46,7 @@ async def find(attempts: Attempts, number: int) -> Attempt:
 
 async def test_of_many_attempts_the_longest_quiet_ones_are_forgotten(attempts: Attempts) -> None:
     for number in range(KEPT + 3):
-        (await find(attempts, number)).last_activity -= 1000 - number
+        (await find(attempts, number)).known_since -= 1000 - number
     attempts.sweep()
     known = [number for number in range(KEPT + 3) if attempts.get("rollout", f"attempt-{number}")]
     assert known == list(range(3, KEPT + 3))
@@ -55,7 +55,7 @@ async def test_of_many_attempts_the_longest_quiet_ones_are_forgotten(attempts: A
 async def test_an_attempt_that_calls_that_waited_or_that_the_platform_failed_is_kept(attempts: Attempts) -> None:
     busy, waited, failed, *rest = [await find(attempts, number) for number in range(KEPT + 3)]
     for attempt in (waited, failed, *rest):
-        attempt.last_activity -= 1000
+        attempt.known_since -= 1000
     waited.clock = WaitedLong()
     failed.failed.add("a request")
     attempts.sweep()
