@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
@@ -50,6 +51,14 @@ class Leftover:
     """Set while its commit is under way."""
 
 
+class Ask:
+    """A question of the agent's: a call, and what it declares to be that call again. They are served one by one."""
+
+    def __init__(self) -> None:
+        self.turn = asyncio.Lock()
+        self.users = 0
+
+
 @dataclass(slots=True, eq=False)
 class Attempt:
     """One attempt, as the gateway sees it."""
@@ -66,9 +75,13 @@ class Attempt:
     """Hashes of requests that the platform failed and that have not succeeded since."""
     _free: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
     _own: set[int] = field(default_factory=set[int])
+    _asked: dict[str, int] = field(default_factory=dict[str, int])
+    """By request: how many numbers it has taken."""
     _leftovers: list[Leftover] = field(default_factory=list[Leftover])
     _handed: dict[str, int | None] = field(default_factory=dict[str, int | None])
     """By request: the call whose answer left for the agent, while no other like it has begun. None: there are two."""
+    _asks: dict[str, list[Ask]] = field(default_factory=dict[str, list[Ask]])
+    """By request: what is being asked now."""
 
     @property
     def key(self) -> Key:
@@ -99,15 +112,53 @@ class Attempt:
             if call.call_number not in known
         ]
 
+    @asynccontextmanager
+    async def asking(self, request_hash: str, declared_retry: bool) -> AsyncGenerator[None]:
+        """A call's turn. A declared retry comes after the call that it repeats, though that may not know yet that its
+        agent has left: what it brings is the answer to both. Which one it repeats is clear where there is one only.
+        """
+        asks = self._asks.setdefault(request_hash, [])
+        repeats = declared_retry and len(asks) == 1 and not self._is_owed(request_hash)
+        ask = asks[0] if repeats else Ask()
+        if not repeats:
+            asks.append(ask)
+        ask.users += 1
+        try:
+            async with ask.turn:
+                yield
+        finally:
+            ask.users -= 1
+            if not ask.users:
+                asks.remove(ask)
+            if not asks:
+                self._asks.pop(request_hash, None)
+
+    def _is_owed(self, request_hash: str) -> bool:
+        """Whether a retry of this request has an answer or a number waiting for it."""
+        left = any(leftover.request_hash == request_hash for leftover in self._leftovers)
+        return left or bool(self._free.get(request_hash))
+
     def take_number(self, request_hash: str) -> int:
-        """The call's number; one that the same request had before and did not use is used first."""
+        """The call's number; the first that the same request had before and did not use comes first.
+
+        What was asked before is history now: the agent has those answers, or has given up on them.
+        """
         self._handed.pop(request_hash, None)
+        for leftover in [left for left in self._leftovers if left.request_hash == request_hash and not left.certain]:
+            self._leftovers.remove(leftover)
+            self._own.add(leftover.call_number)
         free = self._free.get(request_hash)
         if free:
+            free.sort()
             return free.pop(0)
         number, self.next_call = self.next_call, self.next_call + 1
         self._own.add(number)
+        self._asked[request_hash] = self._asked.get(request_hash, 0) + 1
         return number
+
+    def asked_again(self, request_hash: str) -> bool:
+        """Whether several calls are this request: of such calls the store can't tell what arrived unless it is told."""
+        return self._asked.get(request_hash, 0) > 1
 
     def give_back(self, request_hash: str, number: int) -> None:
         """Nothing was committed under this number: the same request may have it again, and with it the same seed."""

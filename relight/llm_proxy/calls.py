@@ -53,11 +53,12 @@ class Calls:
         dialect.sampling = prepared.sampling
         attempt.calls += 1
         attempt.touch()
-        self._recorder.under_way += 1
-        try:
-            await self._serve(exchange, attempt, prepared)
-        finally:
-            self._recorder.under_way -= 1
+        async with attempt.asking(prepared.request_hash, exchange.declared_retry):
+            self._recorder.under_way += 1
+            try:
+                await self._serve(exchange, attempt, prepared)
+            finally:
+                self._recorder.under_way -= 1
 
     async def _serve(self, exchange: Exchange, attempt: Attempt, prepared: Prepared) -> None:
         leftover = await self._attempts.owed(attempt, exchange.token, prepared.request_hash, exchange.declared_retry)

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from functools import partial
 from time import monotonic
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from relight.errors import RelightError
 from relight.faults import Place, reach
@@ -26,7 +26,7 @@ from relight.types.wire import CallFailure, CommitResult, DeliveryMark, Generati
 log = logging.getLogger(__name__)
 
 MARK_SECONDS = 0.25
-"""Marks gather this long before they are sent, unless their attempt makes another call."""
+"""Marks of answers that arrived gather this long, unless their attempt makes another call."""
 COMPANY_SECONDS = 0.0005
 """How long a commit waits for each other call that is under way, and may join it."""
 COMMIT_SECONDS = 0.02
@@ -36,6 +36,7 @@ FAILURE_SECONDS = 5.0
 
 Delivered = Literal["yes", "no", "unknown"]
 Entry = tuple[Call, GenerationRecord]
+T = TypeVar("T")
 
 
 class Recorder:
@@ -134,6 +135,7 @@ class Recorder:
         arrived: Delivered = "no"
         try:
             await self._committed(attempt, leftover)
+            await self._retract(attempt, leftover)
             if await (exchange.last_events(content) if stream else exchange.answer(content)):
                 arrived = "yes"
             reach(Place.ANSWER_SENT)
@@ -147,16 +149,32 @@ class Recorder:
     async def _committed(self, attempt: Attempt, leftover: Leftover) -> None:
         if leftover.committing is None:
             return
+        refusal = await self._stored(attempt, leftover, leftover.committing)
+        if refusal is not None:
+            raise refusal
+
+    async def _retract(self, attempt: Attempt, leftover: Leftover) -> None:
+        """Take back that an answer did not arrive, before it is given again. The agent may end as soon as it has it,
+        and then it is too late to tell the store."""
+        if not leftover.denied:
+            return
+        try:
+            await self._stored(attempt, leftover, self._mark(attempt, leftover, "unknown"))
+        except RelightError as error:  # the store service is older than this gateway
+            log.warning("not taken back rollout=%s attempt=%s reason=%r", *attempt.key, str(error))
+        else:
+            leftover.denied = False
+
+    async def _stored(self, attempt: Attempt, leftover: Leftover, storing: asyncio.Future[T]) -> T:
+        """What the store says, if it says so in time."""
         with attempt.clock.call() as wait:
             wait.begin(monotonic())
             try:
                 async with asyncio.timeout(attempt.context.engine_wait_seconds):
-                    refusal = await asyncio.shield(leftover.committing)
+                    return await asyncio.shield(storing)
             except TimeoutError:
                 attempt.failed.add(leftover.request_hash)
                 raise unavailable("the store is away") from None
-        if refusal is not None:
-            raise refusal
 
     def _settle(self, attempt: Attempt, leftover: Leftover, arrived: Delivered) -> None:
         """Mark an answer once it is committed; one that did not arrive is kept for the next identical call."""
@@ -168,7 +186,7 @@ class Recorder:
             attempt.leave(leftover)
         attempt.touch()
         if leftover.committing is None:
-            self._mark(attempt, leftover, arrived)
+            self._note(attempt, leftover, arrived)
         elif leftover.committing.done():
             self._mark_committed(attempt, leftover, arrived, leftover.committing)
         else:
@@ -180,20 +198,24 @@ class Recorder:
         if committing.cancelled() or committing.result() is not None:
             attempt.forget(leftover)
         else:
-            self._mark(attempt, leftover, arrived)
+            self._note(attempt, leftover, arrived)
 
-    def _mark(self, attempt: Attempt, leftover: Leftover, arrived: Delivered) -> None:
+    def _note(self, attempt: Attempt, leftover: Leftover, arrived: Delivered) -> None:
         if arrived == "unknown" and not leftover.denied:  # as which it was committed
             return
         leftover.denied = arrived == "no"
+        # Given again, it may well have arrived this time.
+        self._mark(attempt, leftover, "no" if arrived == "no" else "yes")
+
+    def _mark(self, attempt: Attempt, leftover: Leftover, delivered: Delivered) -> asyncio.Future[None]:
         mark = DeliveryMark(
             rollout_id=attempt.context.rollout_id,
             attempt_id=attempt.context.attempt_id,
             call_number=leftover.call_number,
-            delivered="no" if arrived == "no" else "yes",  # given again, it may well have arrived this time
+            delivered=delivered,
         )
         self._unmarked.add(mark.attempt_id)
-        self._marks.submit(mark, urgent=arrived == "no")
+        return self._marks.submit(mark, urgent=delivered != "yes" or attempt.asked_again(leftover.request_hash))
 
     async def failed(self, call: Call, message: str, code: str | None = None) -> Refusal:
         """Put a failure of the platform on record, before the agent hears of it."""

@@ -215,7 +215,7 @@ class PostgresStore:
         final: dict[tuple[str, int], str] = {}
         for item in items:
             key = (item.attempt_id, item.call_number)
-            final[key] = "yes" if "yes" in (item.delivered, final.get(key)) else "no"
+            final[key] = "yes" if "yes" in (item.delivered, final.get(key)) else item.delivered
         await self.database.execute(
             "mark_delivered",
             [attempt for attempt, _ in final],

@@ -271,9 +271,9 @@ class CommitResult(Message):
 
 
 class DeliveryMark(Message):
-    """Whether the answer of a call reached the agent."""
+    """Whether the answer of a call reached the agent. `unknown` takes a `no` back: it is being given again."""
 
     rollout_id: str
     attempt_id: str
     call_number: int
-    delivered: Literal["yes", "no"]
+    delivered: Literal["yes", "no", "unknown"]

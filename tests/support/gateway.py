@@ -11,7 +11,7 @@ from typing import Any
 
 import aiohttp
 
-from relight.errors import ConflictError, StoreError, UnauthorizedError
+from relight.errors import ConflictError, InvalidRequestError, StoreError, UnauthorizedError
 from relight.llm_proxy.app import open_gateway
 from relight.llm_proxy.metrics import Metered
 from relight.llm_proxy.server import Server, bind, configure
@@ -57,6 +57,8 @@ class ScriptedStore:
         self.failures: list[CallFailure] = []
         self.resolved: list[ResolveRequest] = []
         self.dead: set[str] = set()
+        self.refused_marks: frozenset[str] = frozenset()
+        """As by a store service that knows no such marks."""
         self.away = False
         self.turned_away = 0
         self.committing = 0
@@ -142,6 +144,8 @@ class ScriptedStore:
 
     async def mark_delivered(self, items: Sequence[DeliveryMark]) -> None:
         self._reached()
+        if self.refused_marks & {item.delivered for item in items}:
+            raise InvalidRequestError
         self.marks |= {(item.attempt_id, item.call_number): item.delivered for item in items}
 
     async def engines(self, run: str) -> list[EngineInfo]:

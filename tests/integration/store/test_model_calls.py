@@ -206,6 +206,18 @@ async def test_contradicting_marks_in_one_request_mean_yes(kit: StoreKit) -> Non
     assert await kit.deliveries(attempt.attempt_id) == {1: "yes"}
 
 
+async def test_a_no_can_be_taken_back_and_a_yes_can_not(kit: StoreKit) -> None:
+    attempt = await opened(kit)
+    await states(kit, call(attempt, 1), call(attempt, 2, "hash-2"))
+    mark = DeliveryMark(rollout_id="r1", attempt_id=attempt.attempt_id, call_number=1, delivered="no")
+    await kit.store.mark_delivered([mark, mark.model_copy(update={"call_number": 2, "delivered": "yes"})])
+    mark = mark.model_copy(update={"delivered": "unknown"})
+    await kit.store.mark_delivered([mark, mark.model_copy(update={"call_number": 2})])
+    assert await kit.deliveries(attempt.attempt_id) == {1: "unknown", 2: "yes"}
+    await finish(kit, attempt)
+    assert await kit.deliveries(attempt.attempt_id) == {1: "yes", 2: "yes"}
+
+
 async def test_policy_versions_are_those_that_the_engine_held(kit: StoreKit) -> None:
     attempt = await opened(kit)
     await kit.load(0)

@@ -4,10 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import NoReturn
 
+import pytest
+
+from relight.llm_proxy import recorder
 from tests.support.fake_engine import token_ids
 from tests.support.gateway import listening_gateway
 from tests.unit.llm_proxy.parts import content_of, parts, said
+
+
+class Hanging:
+    """An engine that does not answer."""
+
+    def __init__(self) -> None:
+        self.began = asyncio.Event()
+
+    async def __call__(self, *_: object) -> NoReturn:
+        self.began.set()
+        await asyncio.Event().wait()
+        raise AssertionError
 
 
 async def leave(call: asyncio.Task[object]) -> None:
@@ -47,6 +63,86 @@ async def test_a_retry_that_comes_while_the_commit_is_under_way_gets_that_answer
         await store.until(lambda: store.delivered() == {1: "yes"})
     assert code == 200
     assert len(engine.requests) == 1
+
+
+async def test_the_store_has_taken_back_its_no_before_the_agent_has_the_answer(tmp_path: Path):
+    """The agent may end at once, and a mark that comes after that changes nothing."""
+    async with parts(tmp_path) as (client, store, _):
+        store.commit_gate.clear()
+        call = asyncio.create_task(client.call())
+        await store.until(lambda: store.committing > 0)
+        await leave(call)
+        store.commit_gate.set()
+        await store.until(lambda: store.delivered() == {1: "no"})
+        await client.call(retry=1)
+        assert store.delivered() == {1: "unknown"}
+        await store.until(lambda: store.delivered() == {1: "yes"})
+
+
+async def test_a_store_service_that_knows_of_no_taking_back_is_told_yes_at_the_end(tmp_path: Path):
+    async with parts(tmp_path) as (client, store, engine):
+        await client.call()
+        await store.until(lambda: store.delivered() == {1: "yes"})
+        store.marks[("a", 1)] = "no"
+        store.refused_marks = frozenset({"unknown"})
+        async with listening_gateway(store) as after:
+            code, _ = await after.call(retry=1)
+            await store.until(lambda: store.delivered() == {1: "yes"})
+    assert code == 200
+    assert len(engine.requests) == 1
+
+
+async def test_a_retry_waits_for_the_call_that_it_repeats_where_nobody_knows_that_its_agent_left(tmp_path: Path):
+    """A connection that is dead and looks alive: the client gave up, and the gateway can't know."""
+    async with parts(tmp_path) as (client, store, engine):
+        store.commit_gate.clear()
+        call = asyncio.create_task(client.call())
+        await store.until(lambda: store.committing > 0)
+        resolved = len(store.resolved)
+        retries = [asyncio.create_task(client.call(retry=count)) for count in (1, 2)]
+        await store.until(lambda: len(store.resolved) == resolved + 2)
+        store.commit_gate.set()
+        (_, first), *again = await asyncio.gather(call, *retries)
+    assert [content_of(answer) for _, answer in again] == [content_of(first)] * 2
+    assert list(store.calls()) == [1]
+    assert len(engine.requests) == 1
+
+
+async def test_a_retry_that_waits_takes_the_number_that_its_call_gives_back(tmp_path: Path):
+    async with parts(tmp_path) as (client, store, engine):
+        engine.behave(Hanging())
+        call = asyncio.create_task(client.call())
+        await engine.arrived.wait()
+        resolved = len(store.resolved)
+        retry = asyncio.create_task(client.call(retry=1))
+        await store.until(lambda: len(store.resolved) > resolved)
+        await leave(call)
+        await retry
+    assert list(store.calls()) == [1]
+    assert engine.requests[0]["seed"] == engine.requests[1]["seed"]
+
+
+async def test_who_asks_again_is_not_given_what_an_earlier_asking_may_have_missed(tmp_path: Path):
+    async with parts(tmp_path) as (client, store, engine):
+        await client.call()
+        await store.until(lambda: store.delivered() == {1: "yes"})
+        store.marks[("a", 1)] = "unknown"
+        async with listening_gateway(store) as after:
+            engine.behave(hanging := Hanging())
+            call = asyncio.create_task(after.call())
+            await hanging.began.wait()
+            await leave(call)
+            await engine.aborted.wait()
+            _, answer = await after.call(retry=1)
+    assert list(store.calls()) == [1, 2]
+    assert content_of(answer) == said(store.calls()[2].seed)
+
+
+async def test_of_identical_calls_at_once_all_are_marked_without_delay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(recorder, "MARK_SECONDS", 3600.0)
+    async with parts(tmp_path) as (client, store, _):
+        await asyncio.gather(client.call(), client.call())
+        await store.until(lambda: store.delivered() == {1: "yes", 2: "yes"})
 
 
 async def test_identical_calls_at_once_are_calls_of_their_own(tmp_path: Path):
@@ -141,13 +237,7 @@ async def test_an_undelivered_stream_is_streamed_again(tmp_path: Path):
 
 async def test_an_agent_that_leaves_before_the_engine_answered_aborts_the_call(tmp_path: Path):
     async with parts(tmp_path) as (client, store, engine):
-        never = asyncio.Event()
-
-        async def hang(*_: object):
-            await never.wait()
-            raise AssertionError
-
-        engine.behave(hang)
+        engine.behave(Hanging())
         call = asyncio.create_task(client.call())
         await engine.arrived.wait()
         await leave(call)
