@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,20 @@ from relight.gpu_worker.checkpoints import WEIGHTS_SUFFIX
 _BASE = "http://engine"
 _TAIL_CHARACTERS = 2000
 _HEALTH_SECONDS = 5.0
+
+
+_RUNNING = "vllm:num_requests_running"
+_TOKENS = ("vllm:prompt_tokens_total", "vllm:generation_tokens_total")
+
+
+@dataclass(frozen=True)
+class Work:
+    """What vLLM's metrics say of an engine's calls."""
+
+    running: float
+    """Calls under way."""
+    tokens: float
+    """Read and sampled since it started."""
 
 
 class EngineClient:
@@ -37,6 +52,17 @@ class EngineClient:
         except EngineError:
             return False
         return True
+
+    async def work(self) -> Work | None:
+        """What it is doing; None where it doesn't tell."""
+        try:
+            text = await self._call("GET", "/metrics", timeout=aiohttp.ClientTimeout(total=_HEALTH_SECONDS))
+        except EngineError:
+            return None
+        samples = [line.rpartition(" ") for line in (text or "").splitlines() if not line.startswith("#")]
+        running = [float(value) for name, _, value in samples if name.partition("{")[0] == _RUNNING]
+        tokens = [float(value) for name, _, value in samples if name.partition("{")[0] in _TOKENS]
+        return Work(sum(running), sum(tokens)) if running and tokens else None
 
     async def models(self) -> list[str]:
         """Names that the engine serves."""
@@ -92,7 +118,7 @@ class EngineClient:
                 body = await response.read()
                 if response.status >= 400:
                     raise EngineError(f"{method} {path}: {response.status} {_tail(body)}")
-                return await response.json() if response.content_type == "application/json" else None
+                return await response.json() if response.content_type == "application/json" else body.decode()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise EngineError(f"{method} {path}: engine at {self._socket_path} out of reach: {error!r}") from error
 

@@ -18,6 +18,7 @@ from typing import Any
 from relight.errors import CheckpointError, ConfigError, EngineError, PostgresError, RelightError
 from relight.faults import Place, reach
 from relight.gpu_worker.engine import SERVED_MODEL, VLLM, EngineProcess
+from relight.gpu_worker.pulse import Pulse
 from relight.gpu_worker.versions import VersionFiles
 from relight.store.database import Database
 from relight.store.ledger import Version, newest_version
@@ -138,8 +139,10 @@ class EngineKeeper:
             await asyncio.shield(self._stop(engine))
 
     async def _follow(self, engine: EngineProcess) -> None:
+        pulse = Pulse(engine.client)
         while engine.alive:
             async with self._resting:
+                await pulse.check()
                 newest = await self._newer()
                 if newest:
                     await self._publish(engine, newest)

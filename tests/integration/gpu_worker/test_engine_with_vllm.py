@@ -88,6 +88,16 @@ async def test_it_serves_the_policy_with_the_logprobs_that_were_sampled_from(
     assert logprobs == pytest.approx(token_logprobs(models["a"], prompt, sampled, temperature=0.7), abs=TOLERANCE)
 
 
+async def test_it_tells_how_many_tokens_it_has_made(engine: EngineProcess, http: aiohttp.ClientSession) -> None:
+    before = await engine.client.work()
+    await ask(http)
+    after = await engine.client.work()
+    assert before is not None
+    assert after is not None
+    assert after.running == 0
+    assert after.tokens >= before.tokens + 8
+
+
 async def test_published_weights_answer_the_next_call_even_where_its_prompt_was_cached(
     engine: EngineProcess, http: aiohttp.ClientSession, models: dict[str, Path]
 ) -> None:
