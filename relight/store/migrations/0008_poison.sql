@@ -5,7 +5,7 @@ alter table runs add column warnings jsonb not null default '{}';
 
 -- A preflight belongs to its run and to no step.
 alter table rollouts drop constraint rollouts_kind_check;
-alter table rollouts add constraint rollouts_kind_check check (kind in ('train', 'eval', 'external', 'preflight'));
+alter table rollouts add constraint rollouts_kind_check check (kind in ('train', 'eval', 'external', 'preflight', 'inspect'));
 
 -- A process died under the attempt without being its own: counted, and after five times the rollout is given up.
 create function count_death_v1(p_rollout text) returns void language plpgsql as $$

@@ -1,7 +1,7 @@
 -- Inspections: retries of rollouts whose batch is closed. Rollouts of their own, which nothing but views looks at.
 
 alter table rollouts drop constraint rollouts_kind_check,
-    add constraint rollouts_kind_check check (kind in ('train', 'eval', 'external', 'inspect')),
+    add constraint rollouts_kind_check check (kind in ('train', 'eval', 'external', 'preflight', 'inspect')),
     add column inspects text references rollouts;     -- the rollout that this one repeats
 create index rollouts_inspections on rollouts (inspects) where inspects is not null;
 

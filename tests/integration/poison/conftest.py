@@ -25,6 +25,7 @@ async def poisoned() -> AsyncGenerator[Poisoned]:
             {
                 "RELIGHT_ENGINE_MODULE": "tests.integration.poison.parts.engine",
                 "RELIGHT_TRAINER_MODULE": "tests.chaos.parts.trainer",
+                "RELIGHT_GATEWAY_CALL_SECONDS": "15",
             },
         ):
             async with EmbeddedStack(folder / "home", agents=references, flags={"data_root": folder}) as stack:
