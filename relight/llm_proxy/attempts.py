@@ -90,7 +90,8 @@ class Attempt:
     @property
     def loses_nothing(self) -> bool:
         """Whether the store's answer to `resolve` would bring back all that counts."""
-        return not self.failed and not self._leftovers and self.clock.seconds < FORGOTTEN_WAIT_SECONDS
+        kept = self.failed or self._leftovers or self._asks
+        return not kept and self.clock.seconds < FORGOTTEN_WAIT_SECONDS
 
     @property
     def seen(self) -> float:

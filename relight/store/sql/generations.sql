@@ -27,4 +27,6 @@ where g.day = $1 and g.attempt_id = $2 and g.delivered <> 'no'
 order by g.call_number
 
 -- name: mark_delivered
-select mark_delivered_v1($1, $2, $3)
+-- What takes a `no` back is flushed to disk: its answer is given again on the strength of it.
+select mark_delivered_v1($1, $2, $3),
+       set_config('synchronous_commit', case when 'unknown' = any ($3) then 'on' else 'off' end, true)

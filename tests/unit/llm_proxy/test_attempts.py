@@ -53,13 +53,14 @@ async def test_of_many_attempts_the_longest_quiet_ones_are_forgotten(attempts: A
 
 
 async def test_an_attempt_that_calls_that_waited_or_that_the_platform_failed_is_kept(attempts: Attempts) -> None:
-    busy, waited, failed, *rest = [await find(attempts, number) for number in range(KEPT + 3)]
-    for attempt in (waited, failed, *rest):
+    busy, asking, waited, failed, *rest = [await find(attempts, number) for number in range(KEPT + 3)]
+    for attempt in (asking, waited, failed, *rest):
         attempt.known_since -= 1000
     waited.clock = WaitedLong()
     failed.failed.add("a request")
-    attempts.sweep()
-    assert all(attempts.get(*attempt.key) for attempt in (busy, waited, failed))
+    async with asking.asking("a long one", declared_retry=False):
+        attempts.sweep()
+    assert all(attempts.get(*attempt.key) for attempt in (busy, asking, waited, failed))
 
 
 class WaitedLong(WaitClock):
