@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
@@ -56,6 +56,8 @@ class Ask:
 
     def __init__(self) -> None:
         self.turn = asyncio.Lock()
+        self.number: int | None = None
+        """Under which it is served now, once that is known."""
         self.users = 0
 
 
@@ -113,9 +115,9 @@ class Attempt:
             if call.call_number not in known
         ]
 
-    @asynccontextmanager
-    async def asking(self, request_hash: str, declared_retry: bool) -> AsyncGenerator[None]:
-        """A call's turn. A declared retry comes after the call that it repeats, though that may not know yet that its
+    @contextmanager
+    def asking(self, request_hash: str, declared_retry: bool) -> Generator[Ask]:
+        """What a call asks. A declared retry waits for the call that it repeats, though that may not know yet that its
         agent has left: what it brings is the answer to both. Which one it repeats is clear where there is one only.
         """
         asks = self._asks.setdefault(request_hash, [])
@@ -125,8 +127,7 @@ class Attempt:
             asks.append(ask)
         ask.users += 1
         try:
-            async with ask.turn:
-                yield
+            yield ask
         finally:
             ask.users -= 1
             if not ask.users:

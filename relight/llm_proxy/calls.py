@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from time import monotonic
 from typing import TypeVar
 
-from relight.llm_proxy.attempts import Attempt, Attempts, Leftover
+from relight.llm_proxy.attempts import Ask, Attempt, Attempts, Leftover
 from relight.llm_proxy.call import Call, ask, read_chunk
 from relight.llm_proxy.capture import read_answer
 from relight.llm_proxy.exchange import Exchange
@@ -53,19 +54,34 @@ class Calls:
         dialect.sampling = prepared.sampling
         attempt.calls += 1
         attempt.touch()
-        async with attempt.asking(prepared.request_hash, exchange.declared_retry):
-            self._recorder.under_way += 1
-            try:
-                await self._serve(exchange, attempt, prepared)
-            finally:
-                self._recorder.under_way -= 1
+        with attempt.asking(prepared.request_hash, exchange.declared_retry) as ask:
+            async with self._turn(ask, attempt, prepared):
+                await self._serve(exchange, attempt, prepared, ask)
 
-    async def _serve(self, exchange: Exchange, attempt: Attempt, prepared: Prepared) -> None:
+    @asynccontextmanager
+    async def _turn(self, ask: Ask, attempt: Attempt, prepared: Prepared) -> AsyncGenerator[None]:
+        began = monotonic()
+        try:
+            await ask.turn.acquire()
+        except asyncio.CancelledError:
+            if ask.number is not None and attempt.clock.waiting and monotonic() - began >= NOTICED_SECONDS:
+                repeated = Call(attempt, prepared, ask.number, seed=0)
+                self._recorder.note_failure(repeated, "the agent left while the call that it repeated was kept waiting")
+            raise
+        self._recorder.under_way += 1
+        try:
+            yield
+        finally:
+            self._recorder.under_way -= 1
+            ask.turn.release()
+
+    async def _serve(self, exchange: Exchange, attempt: Attempt, prepared: Prepared, ask: Ask) -> None:
         leftover = await self._attempts.owed(attempt, exchange.token, prepared.request_hash, exchange.declared_retry)
         if leftover is not None:
+            ask.number = leftover.call_number
             await self._replay(exchange, attempt, prepared, leftover)
             return
-        number = attempt.take_number(prepared.request_hash)
+        number = ask.number = attempt.take_number(prepared.request_hash)
         seed = seed_for(attempt.context.seed_base, number) if prepared.counted else own_seed(prepared)
         call = Call(attempt, prepared, number, seed)
         try:

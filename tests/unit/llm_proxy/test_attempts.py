@@ -58,7 +58,7 @@ async def test_an_attempt_that_calls_that_waited_or_that_the_platform_failed_is_
         attempt.known_since -= 1000
     waited.clock = WaitedLong()
     failed.failed.add("a request")
-    async with asking.asking("a long one", declared_retry=False):
+    with asking.asking("a long one", declared_retry=False):
         attempts.sweep()
     assert all(attempts.get(*attempt.key) for attempt in (busy, asking, waited, failed))
 

@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import pytest
 
-from relight.llm_proxy import recorder
+from relight.llm_proxy import calls, recorder
 from tests.support.fake_engine import token_ids
 from tests.support.gateway import listening_gateway
 from tests.unit.llm_proxy.parts import content_of, parts, said
@@ -258,6 +258,26 @@ async def test_an_agent_that_gives_up_waiting_for_an_engine_was_failed_by_the_pl
         await leave(call)
         await store.until(lambda: len(store.failures) == 1)
         assert (await client.status())["platform_failure"]
+
+
+async def test_an_agent_that_gives_up_behind_a_call_that_waits_for_an_engine_was_failed_by_the_platform(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Its first connection is dead and looks alive, so that only the retry's end is seen."""
+    monkeypatch.setattr(calls, "NOTICED_SECONDS", 0.0)
+    async with parts(tmp_path) as (client, store, engine):
+        await engine.stop()
+        call = asyncio.create_task(client.call())
+        lists = store.lists
+        await store.until(lambda: store.lists > lists)
+        resolved = len(store.resolved)
+        retry = asyncio.create_task(client.call(retry=1))
+        await store.until(lambda: len(store.resolved) > resolved)
+        await leave(retry)
+        await store.until(lambda: len(store.failures) == 1)
+        await engine.start()
+        await call
+    assert [failure.call_number for failure in store.failures] == list(store.calls()) == [1]
 
 
 async def test_an_answer_that_the_store_kept_waiting_too_long_is_given_to_the_retry(tmp_path: Path):
