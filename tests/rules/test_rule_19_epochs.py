@@ -33,6 +33,7 @@ from tests.support.orchestration import write_tasks
 PLACE: dict[str, Any] = {"run": "driven", "epoch": 1}
 REFUSED: dict[str, Any] = {
     "check_runners": CheckInput(**PLACE, agent="echo", runner_queue="relight-runner"),
+    "advance_preflight": RunRequest(**PLACE),
     "plan_step": StepInput(**PLACE, step=2),
     "plan_evaluation": StepInput(**PLACE, step=0),
     "record_evaluation": StepInput(**PLACE, step=0),

@@ -15,6 +15,7 @@ from relight.settings import Settings
 from relight.store.database import Database
 from relight.store.postgres import PostgresStore
 from relight.types.wire import FinishRequest, OpenedAttempt
+from tests.support.gateway import listening_gateway
 from tests.support.orchestration import always_right, cluster, eventually, run_file, served_grader, write_tasks
 from tests.support.store_service import TOKEN, store_service
 
@@ -148,8 +149,13 @@ async def test_a_runner_that_serves_agent_and_grader_plays_a_run(
     served = tmp_path / "served.py"
     served.write_text(SERVED)
     store = await PostgresStore.create(database, "http://127.0.0.1:9")
-    async with store_service(store, database) as url, cluster(temporal, database, tmp_path) as stack:
-        settings = Settings(store_url=url, token=TOKEN, temporal_address=temporal_address, runner_queue="real")
+    async with (
+        listening_gateway(store) as gateway,
+        store_service(store, database) as url,
+        cluster(temporal, database, tmp_path) as stack,
+    ):
+        services = {"store_url": url, "gateway_url": gateway.origin, "temporal_address": temporal_address}
+        settings = Settings(**services, token=TOKEN, runner_queue="real")
         runner = asyncio.create_task(serve(settings, [f"{served}:parrot", f"{served}:judge"]))
         file = run_file(agent="parrot", grader="judge", runner_queue="real", steps=1, group_size=2)
         await (await stack.start("parrots", file)).result()
