@@ -113,6 +113,7 @@ async def check_rows(database: Database) -> None:
     assert trained == STEPS * 16, "a rollout was lost"
     wrong = await fetch(
         "select r.rollout_id from generations g join rollouts r using (rollout_id)"
-        " where r.kind = 'train' and g.delivered = 'yes' and (g.version_start <> r.step - 1 or g.version_end <> r.step - 1)"
+        " where r.kind = 'train' and g.delivered = 'yes'"
+        " and (g.version_start <> r.step - 1 or g.version_end <> r.step - 1)"
     )
     assert wrong == [], "a rollout was sampled with another version than its step allows"
