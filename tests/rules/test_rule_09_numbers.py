@@ -14,7 +14,8 @@ from tests.rules.kit import begin
 async def test_versions_steps_and_evaluations_count_as_they_should_and_a_step_without_groups_keeps_the_weights(
     database: Database, tmp_path: Path
 ) -> None:
-    run = await begin(database, tmp_path, "counted")
+    unmoved = {"pause_above": None, "pause_without_reward": False}
+    run = await begin(database, tmp_path, "counted", failures=unmoved)
     async with gpu_host(database, tmp_path, run) as host:
         await run.plan(1)
         await run.play_all(1)

@@ -80,8 +80,7 @@ async def test_every_acknowledged_write_is_there_after_kills_of_store_and_postgr
     async with StoreClient(f"http://127.0.0.1:{port}", TOKEN, patience_seconds=120) as client:
         writers = [Writer(client, number) for number in range(WRITERS)]
         async with asyncio.TaskGroup() as group:
-            for writer in writers:
-                group.create_task(writer.write(stop))
+            writing = [group.create_task(writer.write(stop)) for writer in writers]
             for _ in range(ROUNDS):
                 async with AsyncExitStack() as stack:
                     _, pid = await stack.enter_async_context(store_process(name_url, tmp_path / "store.log", port))
@@ -95,9 +94,7 @@ async def test_every_acknowledged_write_is_there_after_kills_of_store_and_postgr
                     os.kill(pid, signal.SIGKILL)
             async with store_process(name_url, tmp_path / "store.log", port):
                 stop.set()
-                async with asyncio.timeout(60):
-                    while any(writer.calls * 5 != len(writer.acknowledged) for writer in writers):  # noqa: ASYNC110
-                        await asyncio.sleep(0.05)
+                await asyncio.wait(writing, timeout=60)
     database = await Database.connect(name_url)
     for writer in writers:
         rows = await database.pool.fetch("select span_id, attributes from spans where rollout_id = $1", writer.rollout)
