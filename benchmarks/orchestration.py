@@ -35,7 +35,7 @@ from relight.types.run_file import parse_run_file
 from relight.worker.stack import EmbeddedStack
 from relight.workflows import search
 
-PARTS = ("postgres", "temporal", "store", "orchestrator", "runner")
+PARTS = ("postgres", "temporal", "store", "gateway", "orchestrator", "runner")
 AGENT = f"{Path(__file__).with_name('agents.py')}:noop"
 GROUP = 4
 SLOTS = 16
