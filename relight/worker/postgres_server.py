@@ -11,7 +11,6 @@ import hashlib
 import importlib.util
 import os
 import pwd
-import select
 import shutil
 import signal
 import stat
@@ -22,6 +21,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from relight.errors import StackError
+from relight.worker.pidfd import open_process
 from relight.worker.processes import leashed
 
 SYSTEM_USER = "pgserver"
@@ -219,15 +219,6 @@ def _serves(pid: int, data: Path) -> bool:
 
 
 def _end(pid: int) -> None:
-    try:
-        descriptor = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return
-    try:
-        for number in (signal.SIGQUIT, signal.SIGKILL):
-            with suppress(ProcessLookupError):
-                signal.pidfd_send_signal(descriptor, number)
-            if select.select([descriptor], [], [], 5.0)[0]:
-                return
-    finally:
-        os.close(descriptor)
+    with suppress(ProcessLookupError), open_process(pid) as process:
+        if not process.ends_by(signal.SIGQUIT, 5.0):
+            process.ends_by(signal.SIGKILL, 5.0)

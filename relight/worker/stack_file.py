@@ -10,7 +10,6 @@ import fcntl
 import json
 import os
 import secrets
-import select
 import signal
 import time
 from collections.abc import Generator, Mapping
@@ -20,6 +19,7 @@ from typing import Any
 
 from relight.errors import StackError
 from relight.settings import STACK_FILE, TOKEN_FILE
+from relight.worker.pidfd import open_process
 
 LOCK_FILE = "up.lock"
 
@@ -85,21 +85,12 @@ def end(home: Path, timeout_seconds: float = 30.0) -> int | None:
     pid = running_pid(home)
     if pid is None:
         return None
-    try:
-        process = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return pid
-    try:
+    with suppress(ProcessLookupError), open_process(pid) as process:
         if running_pid(home) != pid:  # it ended, and its number may be another's by now
             return pid
-        for number, seconds in ((signal.SIGTERM, timeout_seconds), (signal.SIGKILL, 5.0)):
-            with suppress(ProcessLookupError):
-                signal.pidfd_send_signal(process, number)
-            if select.select([process], [], [], seconds)[0]:
-                return pid
-    finally:
-        os.close(process)
-    raise StackError(f"the stack of {home} (pid {pid}) does not end")
+        if not any(process.ends_by(*how) for how in ((signal.SIGTERM, timeout_seconds), (signal.SIGKILL, 5.0))):
+            raise StackError(f"the stack of {home} (pid {pid}) does not end")
+    return pid
 
 
 def ensure_token(home: Path) -> str:

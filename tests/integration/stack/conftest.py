@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import select
 import signal
 import sys
 import tempfile
@@ -16,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from relight.worker.pidfd import open_process
 
 BOOT_SECONDS = 120
 FOREIGN = ("TEMPORAL_ADDRESS", "TEMPORAL_NAMESPACE", "RELIGHT_POSTGRES_URL", "RELIGHT_STORE_URL", "RELIGHT_GATEWAY_URL")
@@ -70,13 +71,8 @@ async def gone(pids: list[int], seconds: float = 20) -> list[int]:
     """Which of the processes are still there after a while."""
     left: list[int] = []
     for pid in pids:
-        with suppress(ProcessLookupError):
-            descriptor = os.pidfd_open(pid)
-            try:
-                ended = await asyncio.to_thread(select.select, [descriptor], [], [], seconds)
-            finally:
-                os.close(descriptor)
-            if not ended[0]:
+        with suppress(ProcessLookupError), open_process(pid) as process:
+            if not await asyncio.to_thread(process.ends, seconds):
                 left.append(pid)
     return left
 

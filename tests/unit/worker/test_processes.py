@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from hypothesis import strategies as st
 
 from relight.errors import StackError
 from relight.worker import processes
+from relight.worker.pidfd import open_process
 from relight.worker.processes import Event, Keeper, Part
 
 
@@ -87,13 +87,8 @@ def alive(pid: int) -> bool:
 
 
 async def gone(pid: int) -> None:
-    with suppress(ProcessLookupError):
-        descriptor = os.pidfd_open(pid)
-        try:
-            ended = await asyncio.to_thread(select.select, [descriptor], [], [], 10)
-        finally:
-            os.close(descriptor)
-        assert ended[0], f"process {pid} is still there"
+    with suppress(ProcessLookupError), open_process(pid) as process:
+        assert await asyncio.to_thread(process.ends, 10), f"process {pid} is still there"
 
 
 async def test_a_part_that_is_killed_is_started_again(part: Part) -> None:
