@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from relight.store.database import Connection, Database
 from relight.types import commands, names
 from relight.types.payloads import ChangeInput, ChangeResult, RolloutInput
-from relight.types.run_file import Algorithm, describe
+from relight.types.run_file import Algorithm, check_step_size, describe
 
 Run = Mapping[str, Any]
 ALGORITHM_KEYS = frozenset(Algorithm.model_fields)
@@ -69,6 +69,10 @@ async def _hyperparameters(
     wanted = {**current, **command.changes()}
     if wanted["mini_batches"] > wanted["batch_size"]:
         return refused(f"mini_batches: {wanted['mini_batches']} is more than the batch size, {wanted['batch_size']}")
+    try:
+        check_step_size(wanted["group_size"], wanted["batch_size"])
+    except ValueError as error:
+        return refused(str(error))
     changes = {**run["hyperparameters"], **command.changes()}
     await db.execute("set_hyperparameters", run["run"], changes, connection=connection)
     effective = await _last_planned(db, connection, run) + 1

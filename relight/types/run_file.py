@@ -19,6 +19,8 @@ from relight.types.upstreams import Upstream, check_names
 
 OWN_REWARD = "agent"
 """In the place of a grader's name where the agent gave the reward."""
+MOST_ROLLOUTS = 100_000
+"""Of a step."""
 AGENT_PATTERN = r"^[A-Za-z_][A-Za-z0-9_.-]*$"
 Estimator = Literal["grpo", "grpo_no_std", "rloo", "reinforce_plus_plus_baseline"]
 
@@ -245,6 +247,7 @@ class RunFile(Section):
             raise ValueError(
                 f"`algorithm.name: {self.algorithm.name}` compares samples of a task: `group_size` must be 2 or more"
             )
+        check_step_size(self.group_size, self.batch_size)
         if self.algorithm.mini_batches > self.batch_size:
             raise ValueError("`algorithm.mini_batches` can't be more than `batch_size`: a mini-batch holds whole tasks")
         self._check_numbers()
@@ -256,6 +259,19 @@ class RunFile(Section):
             parse_hyperparameters(trainer_numbers(self.algorithm, self.sampling.temperature, self.verl))
         except ConfigError as error:
             raise ValueError(error.message) from error
+
+
+def check_step_size(group_size: int, batch_size: int) -> None:
+    """Refuse steps of which neither plan nor rows could be held.
+
+    Raises:
+        ValueError: there are too many rollouts in a step.
+    """
+    if (rollouts := group_size * batch_size) > MOST_ROLLOUTS:
+        raise ValueError(
+            f"`group_size` {group_size} times `batch_size` {batch_size} is {rollouts} rollouts a step; "
+            f"{MOST_ROLLOUTS} are the most"
+        )
 
 
 def describe(error: ValidationError) -> str:

@@ -22,6 +22,7 @@ UNSTORABLE: list[tuple[str, Any]] = [
     ("update_resources", {"resources": {"prompt": "a\x00b"}}),
     ("update_resources", {"resources": {"number": 10**30}}),
     ("set_hyperparameters", {"max_tokens": 10**30}),
+    ("set_hyperparameters", {"batch_size": 10**9}),
     ("set_hyperparameters", {"entropy_coeff": float("inf")}),
 ]
 """Values that JSON can say and Postgres, or a plan, can not hold."""

@@ -63,6 +63,7 @@ def test_a_set_in_the_store_is_not_looked_for_on_disk(root: Path) -> None:
         ({"algorithm": {"lr": 1}}, ConfigError, "algorithm.lr: unknown key"),
         ({"group_size": "many"}, ConfigError, "group_size: Input should be a valid integer"),
         ({"group_size": 1}, ConfigError, "`group_size` must be 2 or more"),
+        ({"batch_size": 20_000, "group_size": 8}, ConfigError, "160000 rollouts a step"),
         ({"epochs": 1, "steps": 2}, ConfigError, "give `epochs` or `steps`, not both"),
         ({"data": "train.jsonl"}, ConfigError, "`evaluation.every` needs `data.evaluation`"),
         ({"data": {"train": "gone.jsonl"}, "evaluation": {}}, DatasetError, "there is no file"),
