@@ -127,7 +127,8 @@ class AttemptWatch:
         if status is None:
             # Nobody can tell how long the platform kept the agent waiting: look again rather than blame the agent.
             return deadlines.excluding(deadlines.excluded_seconds + 1.0)
-        deadlines = deadlines.excluding(self.waited.read(status.waited_seconds)).progressed(self.spans.last_at)
+        platform_seconds = self.waited.read(status.waited_seconds) + self.agents.held_seconds(self.opened.attempt_id)
+        deadlines = deadlines.excluding(platform_seconds).progressed(self.spans.last_at)
         if status.last_activity_seconds_ago is not None:
             deadlines = deadlines.progressed(time.monotonic() - status.last_activity_seconds_ago)
         return deadlines

@@ -36,6 +36,8 @@ class AgentRunner(Protocol):
 
     async def kill(self, call_id: str, reason: FailureClass, detail: str = "") -> bool: ...
 
+    def held_seconds(self, call_id: str) -> float: ...
+
     async def close(self) -> None: ...
 
 
@@ -114,6 +116,10 @@ class IsolatedRunner:
         if running.template is not None and running.process is not None:
             await running.template.end(running.process, KILL_GRACE_SECONDS)
         return True
+
+    def held_seconds(self, call_id: str) -> float:
+        """0: nobody shares a process here."""
+        return 0.0
 
     async def close(self) -> None:
         """End everything."""

@@ -1,8 +1,9 @@
 """Many attempts in one process: for agents that mostly wait, when a process for each would cost too much.
 
-One that hangs is cancelled first. If it ignores that, its process is killed: the others in it end as `infrastructure`,
-so that they are tried again, and the next call gets a fresh process. A call that asks to be alone gets a process of
-its own. Agents read their model's address from the `llm` parameter here: the environment is everybody's.
+What one that blocks takes from the others is not counted for them. One that hangs is cancelled first. If it ignores
+that, its process is killed: the others in it end as `infrastructure`, so that they are tried again, and the next call
+gets a fresh process. A call that asks to be alone gets a process of its own. Agents read their model's address from
+the `llm` parameter here: the environment is everybody's.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ class _Running:
         self.number = number
         self.collector = collector
         self.process: _Shared | None = None
+        self.held_seconds = 0.0
+        """Time in which another call blocked their process."""
         self.done = asyncio.Event()
 
 
@@ -58,9 +61,17 @@ class _Shared:
         running = self.calls.get(message.get("call", -1))
         if running is None:
             return
+        if message.get("op") == "blocks":
+            self._hold_up(running, float(message.get("seconds", 0.0)))
+            return
         running.collector.take(message, size_bytes)
         if running.collector.ended is not None:
             running.done.set()
+
+    def _hold_up(self, blocking: _Running, seconds: float) -> None:
+        for running in self.calls.values():
+            if running is not blocking:
+                running.held_seconds += seconds
 
     def _has_ended(self, exited: asyncio.Future[ExitReport]) -> None:
         self.ended = exited.result()
@@ -165,6 +176,11 @@ class SharedRunner:
         running.collector.kill(reason, detail)
         await self._end(running, reason.value)
         return True
+
+    def held_seconds(self, call_id: str) -> float:
+        """How long other calls have blocked the process of this one, so far."""
+        running = self._running.get(call_id)
+        return running.held_seconds if running else 0.0
 
     async def _end(self, running: _Running, why: str) -> None:
         shared = running.process

@@ -26,6 +26,7 @@ from relight.emitter.attributes import clean_text
 from relight.emitter.recorder import Scope, set_context_scope
 from relight.litagent.loading import LoadedAgent
 from relight.runner import child, frames
+from relight.runner.loop_watch import LoopWatch, current_call
 
 _FLUSH_CHARACTERS: Final = 8 * 1024
 _CHUNK_CHARACTERS: Final = 256 * 1024
@@ -88,7 +89,9 @@ class SharedProcess:
 
     async def serve(self) -> None:
         """Until the runner is gone."""
-        asyncio.get_running_loop().add_reader(self._channel, self._read)
+        loop = asyncio.get_running_loop()
+        LoopWatch(loop, self._channel).start()
+        loop.add_reader(self._channel, self._read)
         await self._runner_gone.wait()
 
     def _read(self) -> None:
@@ -116,6 +119,7 @@ class SharedProcess:
         context = contextvars.copy_context()
         context.run(set_context_scope, Scope(request["trace_id"], reporter.span))
         context.run(_output.set, output)
+        context.run(current_call.set, request["call"])
         if self._agents[request["agent"]].agent.is_async():
             call = self._run(request, reporter, output)
             task = asyncio.get_running_loop().create_task(call, context=context)

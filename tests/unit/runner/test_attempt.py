@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 
 import pytest
@@ -10,7 +11,8 @@ import pytest_asyncio
 from relight.runner.attempt import AttemptWatch
 from relight.runner.calls import AgentCall
 from relight.runner.gateway_probe import CallStatus, GatewayProbe
-from relight.runner.isolated import IsolatedRunner
+from relight.runner.isolated import AgentRunner, IsolatedRunner
+from relight.runner.shared import SharedRunner
 from relight.store.memory import MemoryStore
 from relight.types.rollout import FailureClass, RolloutConfig
 from relight.types.wire import AttemptOutcome, OpenedAttempt, OpenRequest
@@ -18,7 +20,7 @@ from tests.unit.runner import nasty_agents
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-SERVED = [f"{nasty_agents.__file__}:{name}" for name in ("well", "raises", "busy", "exits")]
+SERVED = [f"{nasty_agents.__file__}:{name}" for name in ("well", "raises", "busy", "busy_async", "patient", "exits")]
 
 
 class Gateway(GatewayProbe):
@@ -43,11 +45,11 @@ async def agents() -> AsyncGenerator[IsolatedRunner]:
 
 
 async def play(
-    agents: IsolatedRunner, agent: str, gateway: Gateway, config: RolloutConfig | None = None
+    agents: AgentRunner, agent: str, gateway: Gateway, config: RolloutConfig | None = None, rollout_id: str = "r1"
 ) -> AttemptOutcome | None:
     store = MemoryStore()
-    store.add_rollout("r1", input={}, config=config)
-    request = OpenRequest(rollout_id="r1", try_number=1, execution="e1", worker_id="w1")
+    store.add_rollout(rollout_id, input={}, config=config)
+    request = OpenRequest(rollout_id=rollout_id, try_number=1, execution="e1", worker_id="w1")
     opened = (await store.open_attempt(request)).attempt
     assert opened is not None
     watch = AttemptWatch(store, agents, gateway, opened, "w1")
@@ -90,3 +92,18 @@ async def test_time_that_the_platform_spent_counts_for_no_deadline(agents: Isola
     assert outcome is not None
     assert outcome.failure_class is FailureClass.TIMEOUT
     assert "1.0 s of platform time not counted" in outcome.message
+
+
+async def test_who_blocks_a_shared_process_gets_too_late_and_those_beside_it_do_not() -> None:
+    config = RolloutConfig(timeout_seconds=2.0)
+    async with SharedRunner(SERVED, cancel_grace_seconds=0.5) as shared, asyncio.TaskGroup() as group:
+        beside = [group.create_task(play(shared, "patient", Gateway(), config, f"beside-{n}")) for n in range(2)]
+        await asyncio.sleep(0.5)
+        blocking = await play(shared, "busy_async", Gateway(), config, "blocking")
+    assert blocking is not None
+    assert blocking.failure_class is FailureClass.TIMEOUT
+    for one in beside:
+        outcome = one.result()
+        assert outcome is not None
+        assert outcome.failure_class is FailureClass.INFRASTRUCTURE  # and is tried again
+        assert "was killed" in outcome.message

@@ -1,0 +1,64 @@
+"""Finds the call that holds up the event loop of a shared process.
+
+A task that blocks instead of waiting stops all calls beside it. What it takes from them is told to the runner, which
+counts it for none of them: only the one that blocks gets too late.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import socket
+import threading
+import time
+from collections.abc import Coroutine
+from typing import Any, Final
+
+from relight.runner import child
+
+LOOK_SECONDS: Final = 0.5
+"""How often the loop is asked for a sign of life, and how long it may take for one."""
+
+current_call: contextvars.ContextVar[int | None] = contextvars.ContextVar("relight_call", default=None)
+
+
+class CallTask(asyncio.Task[Any]):
+    """A task that knows for which call it works, also where an agent made it."""
+
+    call: int | None = None
+
+
+def make_task(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any], **options: Any) -> CallTask:
+    """A task factory for `loop.set_task_factory`."""
+    task = CallTask(work, loop=loop, **options)
+    context: contextvars.Context | None = options.get("context")
+    task.call = current_call.get() if context is None else context.get(current_call)
+    return task
+
+
+class LoopWatch:
+    """A thread beside a loop, as long as the process lives."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, channel: socket.socket) -> None:
+        self._loop = loop
+        self._channel = channel
+
+    def start(self) -> None:
+        """Watch from now on."""
+        self._loop.set_task_factory(make_task)
+        threading.Thread(target=self._watch, daemon=True, name="relight-loop-watch").start()
+
+    def _watch(self) -> None:
+        while True:
+            time.sleep(LOOK_SECONDS)
+            turned, told_at = threading.Event(), time.monotonic()
+            self._loop.call_soon_threadsafe(turned.set)
+            while not turned.wait(LOOK_SECONDS):
+                now = time.monotonic()
+                self._tell(now - told_at)
+                told_at = now
+
+    def _tell(self, seconds: float) -> None:
+        task = asyncio.current_task(self._loop)
+        if isinstance(task, CallTask) and task.call is not None:
+            child.Reporter(self._channel, task.call).tell("blocks", seconds=seconds)
