@@ -31,6 +31,8 @@ Mend = Callable[[int], Awaitable[None]]
 BOOT_SECONDS = 1800.0
 LOOK_SECONDS = 0.5
 """How often the engine's process is looked at; a new version is noticed at once."""
+SOCKET = "engine-0.sock"
+MAX_SOCKET_PATH = 100
 FIRST_BACKOFF_SECONDS = 1.0
 LONGEST_BACKOFF_SECONDS = 60.0
 
@@ -228,12 +230,14 @@ class EngineKeeper:
             await self.db.execute("set_engine_state", self.engine_id, "dead")
 
 
-def socket_folder(home: Path) -> Path:
-    """A short, private folder for sockets: their paths may have 107 bytes."""
-    name = hashlib.sha256(str(home.resolve()).encode()).hexdigest()[:10]
-    folder = Path(f"/tmp/relight-{os.getuid()}-{name}")
+def socket_path(home: Path) -> Path:
+    """Where the engine's socket lies: in the home folder, or under /tmp where that path is too long for a socket."""
+    folder = home.resolve() / "sockets"
+    if len(os.fsencode(folder / SOCKET)) > MAX_SOCKET_PATH:
+        name = hashlib.sha256(str(home.resolve()).encode()).hexdigest()[:10]
+        folder = Path(f"/tmp/relight-{os.getuid()}-{name}")
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.stat().st_uid != os.getuid():
         raise ConfigError(f"{folder} belongs to somebody else; set another home with RELIGHT_HOME")
     folder.chmod(0o700)
-    return folder
+    return folder / SOCKET

@@ -24,7 +24,7 @@ from relight.errors import (
 )
 from relight.gpu_worker.checkpoints import weights_digest_of
 from relight.gpu_worker.engine_args import check_vllm_keys
-from relight.gpu_worker.fleet import EngineKeeper, socket_folder
+from relight.gpu_worker.fleet import EngineKeeper, socket_path
 from relight.gpu_worker.room import Room
 from relight.gpu_worker.trainer_client import TrainerProcess
 from relight.gpu_worker.training import StepTrainer
@@ -306,7 +306,7 @@ class GpuHost:
             model_dir,
             files=service.files,
             mend=mend,
-            socket_path=socket_folder(self.settings.home) / "engine-0.sock",
+            socket_path=socket_path(self.settings.home),
             logs=folder,
             vllm_keys=file.vllm,
             module=self.settings.engine_module,
