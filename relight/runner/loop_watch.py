@@ -11,7 +11,7 @@ import contextvars
 import socket
 import threading
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Generator
 from typing import Any, Final
 
 from relight.runner import child
@@ -28,7 +28,10 @@ class CallTask(asyncio.Task[Any]):
     call: int | None = None
 
 
-def make_task(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any], **options: Any) -> CallTask:
+Work = Coroutine[Any, Any, Any] | Generator[Any, None, Any]
+
+
+def make_task(loop: asyncio.AbstractEventLoop, work: Work, **options: Any) -> CallTask:
     """A task factory for `loop.set_task_factory`."""
     task = CallTask(work, loop=loop, **options)
     context: contextvars.Context | None = options.get("context")
