@@ -6,6 +6,7 @@ again from Postgres alone (`resume`), or as a run of its own with a parent (`for
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Protocol
@@ -23,6 +24,9 @@ from relight.types.run_file import RunFile, parse_run_file
 from relight.types.views import RunSummary, RunView, StepView, VersionView
 
 ANSWER_SECONDS = 30
+ENDED = ("finished", "failed", "cancelled")
+CLOSING_LOOKS = 50
+CLOSING_LOOK_SECONDS = 0.2
 
 
 class Reader(Protocol):
@@ -94,7 +98,7 @@ class Operator:
             ConfigError: the run is finished.
         """
         value = command.model_dump()
-        if await is_under_way(self.client, run):
+        if await self._is_driven(run):
             return await tell(self.client, run, names.RESUME, value, key)
         view = await self.reader.run(run)
         if view.status == "finished":
@@ -106,6 +110,20 @@ class Operator:
             await tell(self.client, run, names.RESUME, value, key)
         after = {"status": "running", "epoch": view.epoch + 1}
         return ChangeResult(accepted=True, before=view.status, after=after, effective_step=view.step + 1)
+
+    async def _is_driven(self, run: str) -> bool:
+        """Whether a workflow drives a run. One that has recorded the run's end closes a moment later."""
+        for _ in range(CLOSING_LOOKS):
+            if not await is_under_way(self.client, run):
+                return False
+            try:
+                ended = (await self.reader.run(run)).status in ENDED
+            except NotFoundError:
+                return True  # it has just begun
+            if not ended:
+                return True
+            await asyncio.sleep(CLOSING_LOOK_SECONDS)
+        return True
 
     async def descend(self, run: str, command: commands.Fork | commands.Replay) -> ChangeResult:
         """Start a run that comes from another one.

@@ -229,7 +229,7 @@ def test_any_value_becomes_attributes_that_the_wire_and_postgres_take(value: dic
     span = emit_annotation(value)
     raw = orjson.dumps(span)
     SpanRecord.model_validate_json(raw)
-    assert b"\\u0000" not in raw
+    assert b"\\u0000" not in raw.replace(rb"\\", b"")  # a backslash that was said is no escape
     for attribute in span["attributes"].values():
         assert isinstance(attribute, str | bool | int | float | list)
 

@@ -95,10 +95,10 @@ async def test_time_that_the_platform_spent_counts_for_no_deadline(agents: Isola
 
 
 async def test_who_blocks_a_shared_process_gets_too_late_and_those_beside_it_do_not() -> None:
-    config = RolloutConfig(timeout_seconds=2.0)
+    config = RolloutConfig(timeout_seconds=5.0)
     async with SharedRunner(SERVED, cancel_grace_seconds=0.5) as shared, asyncio.TaskGroup() as group:
         beside = [group.create_task(play(shared, "patient", Gateway(), config, f"beside-{n}")) for n in range(2)]
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(1.0)
         blocking = await play(shared, "busy_async", Gateway(), config, "blocking")
     assert blocking is not None
     assert blocking.failure_class is FailureClass.TIMEOUT
