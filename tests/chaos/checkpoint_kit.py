@@ -45,16 +45,16 @@ async def somebody_died_at(chaos: ChaosStack, place: Place) -> None:
 
 
 async def in_the_middle_of(chaos: ChaosStack, run: str, step: int) -> None:
-    """Some rollouts of the step have ended, and some have not."""
+    """Some rollouts of the step, or of a later one where that was over before it was seen, have ended, and some not."""
 
     async def check() -> bool:
-        row = await chaos.database.pool.fetchrow(
-            "select count(*) filter (where ended_at is not null) as done, count(*) as planned from rollouts"
-            " where run = $1 and step = $2",
+        number = await chaos.database.pool.fetchval(
+            "select count(*) from (select from rollouts where run = $1 and step >= $2 group by step"
+            " having count(ended_at) between 1 and count(*) - 1) as open",
             run,
             step,
         )
-        return 0 < row["done"] < row["planned"]
+        return number > 0
 
     await eventually(check, PATIENCE_SECONDS)
 
