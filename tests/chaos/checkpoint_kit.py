@@ -49,7 +49,7 @@ async def in_the_middle_of(chaos: ChaosStack, run: str, step: int) -> None:
 
     async def check() -> bool:
         number = await chaos.database.pool.fetchval(
-            "select count(*) from (select from rollouts where run = $1 and step >= $2 group by step"
+            "select count(*) from (select step from rollouts where run = $1 and step >= $2 group by step"
             " having count(ended_at) between 1 and count(*) - 1) as open",
             run,
             step,
