@@ -6,7 +6,7 @@ WORKERS ?= 2
 # Where a coloured or interactive child would wait for a terminal, there is none.
 export PYTHONUNBUFFERED = 1
 
-.PHONY: help setup demo test test-long chaos guarantees check bench clean
+.PHONY: help setup demo unit test test-long chaos guarantees check bench clean
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -16,6 +16,9 @@ setup: ## install all that is needed under this folder (once)
 
 demo: setup ## train the calculator agent; KEEP=1 leaves the stack up, CRASH=1 kills its processes on the way
 	@$(PY) -m relight.cli demo $(if $(filter-out 0,$(KEEP)),--keep) $(if $(filter-out 0,$(CRASH)),--crash)
+
+unit: setup ## the unit tests alone: no server but those that a test starts itself; one to two minutes on 2 free cores
+	@$(PY) -m pytest tests/unit -m "not long" -n $(WORKERS) --dist loadfile
 
 test: setup check ## what CI runs: checks and all tests but the long ones
 	@$(PY) -m pytest -m "not long" -n $(WORKERS) --dist loadfile
@@ -37,5 +40,5 @@ check: setup ## lint, format, types
 bench: setup ## the benchmarks; each prints what it means
 	@$(PY) -m benchmarks
 
-clean: ## remove the environment, the stack's data and the caches
+clean: ## remove the environment, the stack's data and the caches of this folder
 	@$(PYTHON) scripts/setup.py clean

@@ -5,8 +5,8 @@ from __future__ import annotations
 import runpy
 import sys
 
-STORE = ("store_lives", "store_spans", "store_reads", "store_memory")
-NAMES = ("runner_memory", "orchestration", "gateway", "step_overhead", *STORE)
+STORE = ("store_rollouts", "store_spans", "store_reads", "store_memory")
+NAMES = ("runner_memory", "relay", "orchestration", "gateway", "step_overhead", *STORE)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Agents that do next to nothing, so that what is measured is Relight."""
+"""Agents that do almost nothing, so that the benchmarks measure Relight."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What orchestration is measured against: parents that fan out children, each with one activity that does nothing.
+"""The baseline of the orchestration benchmark: parents that start children, each with one activity that does nothing.
 
 python -m benchmarks.bare_temporal ADDRESS workflows|activities
 """
@@ -15,8 +15,8 @@ from temporalio.client import Client
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
+from relight.temporal import search_attributes as search
 from relight.worker.orchestrator import CACHED_WORKFLOWS, WORKFLOW_SLOTS
-from relight.workflows import search
 
 BARE_QUEUE = "bare"
 ACTIVITY_QUEUE = "bare-activities"

@@ -1,4 +1,4 @@
-"""What the gateway costs: the same model calls straight to vLLM and through the gateway, in turns, on one machine.
+"""The cost of the gateway: the same model calls directly to vLLM and through the gateway, in turns, on one machine.
 
     python -m benchmarks.gateway [--model DIR] [--rounds 5] [--json]
 
@@ -31,7 +31,7 @@ import orjson
 
 from benchmarks.gateway_client import TOKENS, Order, Side
 from relight.gpu_worker.engine import EngineProcess
-from relight.store.client import StoreClient
+from relight.store.attempts.client import StoreClient
 from relight.store.database import Database
 from relight.types.wire import OpenRequest
 from tests.support.postgres import create_database, postgres_server
@@ -87,7 +87,7 @@ async def answers(url: str, child: asyncio.subprocess.Process) -> None:
 
 @contextmanager
 def free_port() -> Iterator[int]:
-    """A port that nobody listens on."""
+    """A free port."""
     import socket
 
     with socket.socket() as probe:
@@ -97,7 +97,7 @@ def free_port() -> Iterator[int]:
 
 
 async def prepare(database_url: str, engine_url: str, rollouts: int) -> None:
-    """A run whose engine is ready, and rollouts whose agents choose their sampling (so that 32 tokens are 32)."""
+    """A run whose engine is ready, and rollouts whose agents choose the sampling, so that answers have 32 tokens."""
     database = await Database.connect(database_url, max_size=2)
     await seed_run(database)
     plan = {"sampling": {"temperature": 1.0, "max_tokens": None, "top_k": -1, "agent_chooses": True}}
@@ -111,7 +111,7 @@ async def prepare(database_url: str, engine_url: str, rollouts: int) -> None:
 
 @dataclass
 class Bench:
-    """Everything that runs."""
+    """The processes of the benchmark."""
 
     engine: EngineProcess
     store: StoreClient
@@ -191,7 +191,7 @@ async def bench(model: Path, rounds: int, plans: dict[int, int]) -> dict[int, di
 
 
 def report(results: dict[int, dict[str, Any]]) -> None:
-    """What was found, for people."""
+    """Print the results for people."""
     print((__doc__ or "").strip().split("\n\n")[0])
     for in_flight, found in results.items():
         cpu = ", ".join(f"{name} {ms:.2f}" for name, ms in found["cpu_ms_per_call"].items())

@@ -1,4 +1,4 @@
-"""The client of `benchmarks.gateway`, a process of its own: makes the same calls of vLLM and of the gateway, in turns.
+"""The client of `benchmarks.gateway`, a process of its own: makes the same calls to vLLM and to the gateway, in turns.
 
 With one call in flight the two sides take turns call by call, with more of them round by round. The order of work comes
 in on standard input, the rounds go out on standard output, both as JSON.
@@ -50,7 +50,7 @@ class Side:
 
 
 def request(number: int) -> bytes:
-    """One call; the fields that the gateway adds are there already, so that both sides ask the same of vLLM."""
+    """One call; the fields that the gateway adds are there already, so vLLM gets the same from both sides."""
     return orjson.dumps(
         {
             "model": "policy",
@@ -164,7 +164,7 @@ def family(pids: list[int], children: dict[int, list[int]]) -> Iterator[int]:
 
 
 async def work(order: Order) -> list[tuple[Side, Side]]:
-    """All rounds: what was seen of vLLM, and of the gateway."""
+    """All rounds: the measurements of vLLM and of the gateway."""
     async with AsyncExitStack() as stack:
         unix, tcp = aiohttp.UnixConnector(order.socket, limit=0), aiohttp.TCPConnector(limit=0)
         direct = await stack.enter_async_context(aiohttp.ClientSession(connector=unix))
@@ -175,7 +175,7 @@ async def work(order: Order) -> list[tuple[Side, Side]]:
 
 
 def main() -> None:
-    """One order, one answer."""
+    """Read one order and print one result."""
     order: Any = orjson.loads(sys.stdin.buffer.read())
     rounds = asyncio.run(work(Order(**order)))
     sys.stdout.buffer.write(orjson.dumps([[asdict(side) for side in sides] for sides in rounds]))

@@ -1,4 +1,4 @@
-"""What orchestration costs: rollouts a second against a bare Temporal parent with one no-op activity a child.
+"""The cost of orchestration: rollouts a second against a bare Temporal parent with one no-op activity a child.
 
     python -m benchmarks.orchestration [--rollouts 300] [--rounds 3] [--json]
 
@@ -24,23 +24,23 @@ from time import perf_counter
 from temporalio.client import Client
 
 from benchmarks.bare_temporal import BARE_QUEUE, BareBatch, BareInput
-from relight.connections import connect_database, connect_temporal
 from relight.datasets import Tasks
-from relight.store.database import Database
-from relight.store.plans import plan_step
-from relight.store.runs import begin_run
+from relight.stack.embedded import EmbeddedStack
+from relight.store.database import Database, connect_database
+from relight.store.runs.lifecycle import begin_run
+from relight.store.training.plans import plan_step
+from relight.temporal import search_attributes as search
+from relight.temporal.connection import connect_temporal
 from relight.types import names
 from relight.types.payloads import BatchInput, BeginInput, StepInput
 from relight.types.run_file import parse_run_file
-from relight.worker.stack import EmbeddedStack
-from relight.workflows import search
 
 PARTS = ("postgres", "temporal", "store", "gateway", "orchestrator", "runner")
 AGENT = f"{Path(__file__).with_name('agents.py')}:noop"
 GROUP = 4
 SLOTS = 16
 SETTLE_SECONDS = 12
-"""Between two measurements: the server's timers of the one before (10 s) shall not fire in the next."""
+"""Between two measurements: the server's timers of the one before (10 s) must not fire in the next."""
 
 
 async def run_ours(client: Client, database: Database, run: str, rollouts: int, isolation: str) -> float:
@@ -58,7 +58,7 @@ async def run_ours(client: Client, database: Database, run: str, rollouts: int, 
     )
     tasks = Tasks([{"number": number} for number in range(100)], "numbers", "benchmark")
     state = await begin_run(database, BeginInput(run=run, driver=run, file=file), tasks, None)
-    # Nobody drives this run, and the reconciler must not notice.
+    # No workflow drives this run; the reconciler must not mark it as interrupted.
     await database.pool.execute("update runs set created_at = now() + interval '1 day' where run = $1", run)
     plan = await plan_step(database, StepInput(run=run, epoch=state.epoch, step=1))
     began = perf_counter()
@@ -118,7 +118,7 @@ def bare_worker(address: str, role: str) -> Generator[None]:
 
 
 async def measure(rollouts: int, rounds: int, say: Callable[[str], None]) -> dict[str, list[float]]:
-    """Rates by kind, a figure a round; the first round warms up and is thrown away."""
+    """Rates by kind, a figure a round; the first round is a warm-up and not counted."""
     rates: dict[str, list[float]] = {"bare": [], "process": [], "shared": []}
     with open_folder() as folder:
         flags = ("--concurrency", str(SLOTS))

@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 import relight.runner.worker  # noqa: F401 - what a runner process holds
-from relight.runner.shared import SharedRunner
+from relight.runner.shared_isolation import SharedRunner
 
 LIMIT_MIB = 150
 AGENT = "def nothing(task):\n    return 0.0\n"
@@ -49,7 +49,7 @@ def main() -> None:
         print(json.dumps(found))
         return
     runner, template = found["runner_mib"], found["template_mib"]
-    print(f"runner {runner:.0f} MiB, its template {template:.0f} MiB (wanted: under {LIMIT_MIB})")
+    print(f"runner {runner:.0f} MiB, its fork server {template:.0f} MiB (wanted: under {LIMIT_MIB})")
 
 
 if __name__ == "__main__":

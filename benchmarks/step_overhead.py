@@ -1,4 +1,4 @@
-"""What a step costs apart from rollouts, verl's update and checkpoint files: planning, rows, publishing, recording.
+"""The cost of a step apart from rollouts, verl's update and checkpoint files: planning, rows, publishing, recording.
 
     python -m benchmarks.step_overhead [--json]
 
@@ -21,10 +21,10 @@ from typing import Any
 import orjson
 
 from benchmarks.orchestration import open_folder
-from relight.connections import connect_database, connect_temporal
-from relight.store.database import Database
+from relight.stack.embedded import EmbeddedStack
+from relight.store.database import Database, connect_database
+from relight.temporal.connection import connect_temporal
 from relight.types import names
-from relight.worker.stack import EmbeddedStack
 from tests.support.tiny_policy import make_tiny_policy
 
 AGENT = f"{Path(__file__).with_name('agents.py')}:one_call"
@@ -69,7 +69,7 @@ def prepare(folder: Path) -> dict[str, Any]:
 
 
 async def play(folder: Path) -> list[dict[str, float]]:
-    """Run it; a row a step."""
+    """Run it; one row for each step."""
     file = prepare(folder)
     async with EmbeddedStack(folder / "home", agents=[AGENT], flags={"data_root": folder}) as stack:
         await stack.wait_ready()
@@ -93,7 +93,7 @@ async def planned(database: Database, step: int) -> None:
 
 
 def overheads(rows: list[dict[str, Any]]) -> dict[int, list[float]]:
-    """Milliseconds by rollouts a step; the first step of each size is left out, it warms up."""
+    """Milliseconds by rollouts a step; the first step of each size is a warm-up and not counted."""
     found: dict[int, list[float]] = {}
     for row in rows:
         if row["whole"] is None or row["file_seconds"] is None:

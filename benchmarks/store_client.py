@@ -1,4 +1,4 @@
-"""The client of the store benchmarks, a process of its own: the same load for our store and for the peer's.
+"""The client of the store benchmarks, in its own process: the same load for Relight's store and for Agent Lightning's.
 
 `lives`: rollouts from enqueue to finish, with four spans each. `spans`: OTLP batches, built before the clock starts.
 `reads`: one rollout's spans after the other. The order of work comes in on standard input, what was measured goes out
@@ -30,7 +30,7 @@ SPANS_A_LIFE = 4
 
 @dataclass
 class Order:
-    """What to do, and where."""
+    """An order: what to do, and at which store."""
 
     kind: str
     """`lives`, `spans` or `reads`."""
@@ -39,7 +39,7 @@ class Order:
     clients: int
     url: str = ""
     name: str = ""
-    """Sets its rows apart from those of other orders."""
+    """Prefix of its rows, different from those of other orders."""
     batch: int = 200
     rollouts: int = 64
     """That the spans are spread over."""
@@ -112,7 +112,7 @@ async def live(caller: Caller, worker_id: str) -> None:
 
 
 def export_of(attempts: list[tuple[str, str]], spans: int) -> bytes:
-    """An OTLP request: spans of 1 KB, dealt out to attempts."""
+    """An OTLP request: spans of 1 KB, distributed over attempts."""
     request = ExportTraceServiceRequest()
     for place, (rollout_id, attempt_id) in enumerate(attempts):
         resource = request.resource_spans.add()
@@ -131,7 +131,7 @@ def export_of(attempts: list[tuple[str, str]], spans: int) -> bytes:
 
 
 async def attempts_of(caller: Caller, order: Order) -> list[tuple[str, str]]:
-    """Started rollouts to hang spans on."""
+    """Started rollouts, to which the spans belong."""
     started: list[tuple[str, str]] = []
     numbers = iter(range(order.rollouts))
 
@@ -217,7 +217,7 @@ async def work(order: Order) -> dict[str, Any]:
 
 
 def main() -> None:
-    """One order, one answer."""
+    """Read one order and print one result."""
     order = Order(**orjson.loads(sys.stdin.buffer.read()))
     sys.stdout.buffer.write(orjson.dumps(uvloop.run(work(order))))
 

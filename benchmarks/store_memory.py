@@ -1,4 +1,4 @@
-"""What a large store costs in memory: resident memory of the service after 10,000 spans, and after 1,000,000.
+"""The memory of a large store: resident memory of the service after 10,000 spans, and after 1,000,000.
 
     python -m benchmarks.store_memory [--spans 1000000] [--json]
 
@@ -11,7 +11,7 @@ import argparse
 import asyncio
 import json
 
-from benchmarks.store_fill import measure_memory
+from benchmarks.store_growth import measure_memory
 
 FEW = 10_000
 

@@ -1,4 +1,4 @@
-"""What a large store costs its readers: one rollout's 100 spans of 1 KB among 10,000, and among 1,000,000.
+"""The speed of reads from a large store: one rollout's 100 spans of 1 KB among 10,000, and among 1,000,000.
 
     python -m benchmarks.store_reads [--spans 1000000] [--json]
 
@@ -13,7 +13,7 @@ import asyncio
 import json
 from dataclasses import asdict
 
-from benchmarks.store_fill import measure_reads
+from benchmarks.store_growth import measure_reads
 
 
 def main() -> None:

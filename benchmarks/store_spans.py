@@ -1,4 +1,4 @@
-"""What ingestion does: spans of 1 KB a second by OTLP, ours against Agent Lightning 0.3's in-memory store.
+"""The ingestion of spans: spans of 1 KB a second by OTLP, Relight against Agent Lightning 0.3's in-memory store.
 
     python -m benchmarks.store_spans [--spans 40000] [--rounds 3] [--rollouts-a-batch 1] [--json]
 
@@ -15,7 +15,7 @@ import json
 import statistics
 
 from benchmarks.store_client import Order
-from benchmarks.store_sides import both_sides, in_turns
+from benchmarks.store_processes import both_sides, in_turns
 
 CLIENTS = 4
 

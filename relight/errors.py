@@ -1,6 +1,6 @@
 """Every error that Relight raises.
 
-One root, flat types, each named after the boundary that broke. The docstring of a type is its default message.
+One root, flat types, each named after the part that failed. The docstring of a type is its default message.
 A failed rollout is data (an attempt with a failure class), not one of these.
 
     RelightError
@@ -10,13 +10,14 @@ A failed rollout is data (an attempt with a failure class), not one of these.
     ├── ModelError             a model directory that can't be served or trained
     ├── StackError             the embedded stack
     ├── PreflightError         something that would fail in every rollout, found before the first step
-    ├── PostgresError          Postgres out of reach or unfit
-    ├── TemporalError          Temporal out of reach or unfit
-    ├── StoreError             the store service out of reach, or an answer that makes no sense
+    ├── PostgresError          Postgres does not answer or has the wrong schema
+    ├── TemporalError          Temporal does not answer or is not set up
+    ├── StoreError             the store service does not answer, or answers what can't be parsed
     ├── NotFoundError          404
-    ├── ConflictError          409: a fence, an epoch or a transition says no
-    ├── SupersededError        409: somebody else drives this run now
+    ├── ConflictError          409: a newer attempt, epoch or status forbids it
+    ├── SupersededError        409: another workflow drives this run now
     ├── PausedError            409: the run is paused, so nothing begins
+    ├── CancelRequestedError   409: the run is being cancelled, so nothing begins
     ├── LeaseLostError         another process does this work now
     ├── InvalidRequestError    422
     ├── UnauthorizedError      401
@@ -25,9 +26,9 @@ A failed rollout is data (an attempt with a failure class), not one of these.
     ├── EngineError            a vLLM server
     ├── TrainerError           the process that holds verl
     ├── HostChangedError       another GPU host serves this run now
-    ├── StorageError           the place where checkpoints lie, out of reach
-    ├── CheckpointError        files that are torn, changed or missing
-    └── NoRoomError            507: a full disk
+    ├── StorageError           the storage of checkpoints does not answer
+    ├── CheckpointError        checkpoint files that are truncated, changed or missing
+    └── DiskFullError          507: a full disk
 """
 
 from __future__ import annotations
@@ -79,43 +80,49 @@ class StackError(RelightError):
 
 
 class PostgresError(RelightError):
-    """Postgres is out of reach."""
+    """Postgres does not answer."""
 
     http_status = 503
 
 
 class TemporalError(RelightError):
-    """The Temporal server is out of reach."""
+    """The Temporal server does not answer."""
 
     http_status = 503
 
 
 class StoreError(RelightError):
-    """The store service is out of reach."""
+    """The store service does not answer."""
 
     http_status = 503
 
 
 class NotFoundError(RelightError, ValueError):
-    """There is no such thing."""
+    """The requested object does not exist."""
 
     http_status = 404
 
 
 class ConflictError(RelightError):
-    """A newer attempt, epoch or status stands in the way."""
+    """A newer attempt, epoch or status forbids this."""
 
     http_status = 409
 
 
 class SupersededError(RelightError):
-    """Somebody else drives this run now."""
+    """Another workflow drives this run now."""
 
     http_status = 409
 
 
 class PausedError(RelightError):
     """The run is paused."""
+
+    http_status = 409
+
+
+class CancelRequestedError(RelightError):
+    """The run is being cancelled."""
 
     http_status = 409
 
@@ -139,7 +146,7 @@ class UnauthorizedError(RelightError):
 
 
 class ForbiddenError(RelightError):
-    """This token is not good for that."""
+    """This token does not permit that."""
 
     http_status = 403
 
@@ -167,17 +174,17 @@ class HostChangedError(RelightError):
 
 
 class StorageError(RelightError):
-    """The storage of checkpoints is out of reach."""
+    """The storage of checkpoints does not answer."""
 
     http_status = 503
 
 
 class CheckpointError(RelightError):
-    """Checkpoint files are torn, changed or missing."""
+    """Checkpoint files are truncated, changed or missing."""
 
 
-class NoRoomError(RelightError):
-    """There is no room left on a disk."""
+class DiskFullError(RelightError):
+    """A disk is full."""
 
     http_status = 507
 

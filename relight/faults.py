@@ -1,7 +1,7 @@
-"""Named places in the code where a crash is worth a test: between a commit and its answer, an update and its record.
+"""Named points in the code where a crash is worth a test: between a commit and its answer, an update and its record.
 
-They do nothing unless `RELIGHT_FAULTS` names a folder. A file there that bears a place's name arms it: the first
-process that reaches the place takes the file away and kills itself with SIGKILL.
+They do nothing unless `RELIGHT_FAULTS` names a folder. A file there with a point's name arms it: the first
+process that reaches the point removes the file and kills itself with SIGKILL.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ VARIABLE: Final = "RELIGHT_FAULTS"
 _FOLDER: Final = os.environ.get(VARIABLE)
 
 
-class Place(StrEnum):
-    """Where a process may be made to die."""
+class FaultPoint(StrEnum):
+    """A point where a test can make a process die."""
 
+    CANCEL_WRITTEN = "cancel-written"
+    """Store: the cancel of a run is on record, the operator does not know."""
     OPENED = "opened"
     """Store: an attempt is open, its runner does not know."""
     FINISHED = "finished"
@@ -28,13 +30,17 @@ class Place(StrEnum):
     CALL_COMMITTED = "call-committed"
     """Gateway: a model call is committed, the agent has no answer."""
     ANSWER_SENT = "answer-sent"
-    """Gateway: the agent has its answer, nothing says that it was delivered."""
+    """Gateway: the agent has its answer, and no record says that it was delivered."""
     ATTEMPT_KNOWN = "attempt-known"
     """Runner: it holds an open attempt, and no agent runs."""
     AGENT_ENDED = "agent-ended"
     """Runner: the agent has ended, the store does not know."""
     ATTEMPT_RECORDED = "attempt-recorded"
     """Runner: the end is on record, Temporal does not know."""
+    CANCEL_TO_SEND = "cancel-to-send"
+    """Orchestrator: a cancel is on record, Temporal does not know."""
+    CANCEL_SENT = "cancel-sent"
+    """Orchestrator: Temporal has a cancel, and no record says that it was sent."""
     PLANNED = "planned"
     """Orchestrator: a step is planned, its workflow does not know."""
     BATCH_CLOSED = "batch-closed"
@@ -51,12 +57,14 @@ class Place(StrEnum):
     """GPU worker: the version is on record, no engine holds it."""
     PUBLISHED = "published"
     """GPU worker: an engine has taken the weights and has not acknowledged them."""
+    ACKNOWLEDGED = "acknowledged"
+    """GPU worker: an engine has acknowledged the weights and is still paused."""
     STEP_RECORDED = "step-recorded"
     """GPU worker: the step is on record, its workflow does not know."""
 
 
-def reach(place: Place) -> None:
-    """Die here if the place is armed, once."""
+def fault_point(place: FaultPoint) -> None:
+    """Die here if the point is armed, once."""
     if _FOLDER is None:
         return
     try:
@@ -66,11 +74,11 @@ def reach(place: Place) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def arm(folder: Path, place: Place) -> None:
-    """Have the next process that reaches the place die there."""
+def arm(folder: Path, place: FaultPoint) -> None:
+    """Make the next process that reaches the point die there."""
     (folder / place).touch()
 
 
-def is_armed(folder: Path, place: Place) -> bool:
-    """Whether nobody has reached the place yet."""
+def is_armed(folder: Path, place: FaultPoint) -> bool:
+    """Whether no process has reached the point yet."""
     return (folder / place).exists()

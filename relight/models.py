@@ -1,6 +1,6 @@
 """Checks a model directory before anything starts on it: config, weights, tokenizer. Loads no weights.
 
-A name that is no directory here is taken for one on the model hub and passes: the engine fetches it.
+A name that is no directory on this machine is taken for a model of the hub, which the GPU worker downloads.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def check_model(model: str, data_root: Path | str) -> Path | str:
     """The model's directory, or its hub name as it is.
 
     Raises:
-        ModelError: the directory lacks something or a file in it is torn; the message names it.
+        ModelError: a file is missing or damaged; the message names it.
     """
     path = Path(data_root) / Path(model).expanduser()
     if not path.exists():
@@ -66,7 +66,7 @@ def _check_weights(model: str, path: Path) -> None:
 
 
 def _check_file(model: str, file: Path) -> None:
-    """A pointer of Git LFS, an empty file or a torn safetensors header is found here, not minutes later."""
+    """Refuse Git LFS pointers, empty and truncated files, on which engines would fail much later."""
     size = file.stat().st_size
     with file.open("rb") as opened:
         head = opened.read(len(LFS_POINTER))

@@ -1,8 +1,9 @@
 """Where the other processes are: one module of settings for all of Relight.
 
-A value comes from, in this order: a flag, the environment, the embedded stack's file (`<home>/stack.json`, written by
-`relight up`), the default. `relight config` prints each value and where it came from. Temporal's own settings (TLS, API
-keys, profiles) are read by its environment configuration (`TEMPORAL_*`, `temporal.toml`).
+A value comes from, in this order: a flag, the environment, Temporal's profile (address and namespace), the embedded
+stack's file (`<home>/stack.json`, written by `relight up`), the default. `relight config` prints each value and where
+it came from. Temporal's own settings (TLS, API keys) are read by its environment configuration (`TEMPORAL_*`,
+`temporal.toml`), but not for the embedded stack's own server, which they are not meant for.
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ from pydantic import BaseModel, ByteSize, ConfigDict, Field, SecretStr, Validati
 
 from relight.errors import ConfigError
 from relight.types.names import GPU_QUEUE, ORCHESTRATOR_QUEUE, RUNNER_QUEUE
-from relight.types.run_file import check_place
+from relight.types.run_file import check_location
 
 STACK_FILE = "stack.json"
 TOKEN_FILE = "token"
 SECRETS = frozenset({"token", "postgres_url"})
+PROFILE = "Temporal profile"
+"""What the source of a setting begins with that came from one."""
 
 
 class Settings(BaseModel):
@@ -38,7 +41,7 @@ class Settings(BaseModel):
     """`postgresql://user:password@host:port/database?sslmode=verify-full`."""
     store_url: str = "http://127.0.0.1:4747"
     gateway_url: str = "http://127.0.0.1:4748"
-    """The stable address that agents are handed."""
+    """The stable address that agents get."""
     gateway_upstreams: Path | None = None
     """JSON file of model providers that every rollout may call through the gateway."""
     gateway_request_bytes: int = Field(default=16 * 2**20, ge=1)
@@ -51,6 +54,8 @@ class Settings(BaseModel):
     """Admin token of the store service; `<home>/token` where it is not given."""
     temporal_address: str = Field(default="127.0.0.1:7233", json_schema_extra={"env": "TEMPORAL_ADDRESS"})
     temporal_namespace: str = Field(default="default", json_schema_extra={"env": "TEMPORAL_NAMESPACE"})
+    temporal_embedded: bool = False
+    """The address is that of the embedded stack's own Temporal server, which takes neither TLS nor an API key."""
     temporal_ui_url: str | None = None
     orchestrator_queue: str = ORCHESTRATOR_QUEUE
     deployment: str = "relight"
@@ -73,7 +78,7 @@ class Settings(BaseModel):
     """Regular expressions of RE2, each a whole secret, beside those that are known; in the environment a JSON list."""
     log_level: str = "info"
     drain_seconds: float = Field(default=20.0, ge=0)
-    """How long what is under way may go on once a process is told to end."""
+    """How long work under way may go on once a process gets SIGTERM."""
     retention_days: int | None = Field(default=None, ge=1)
     """Spans, model calls and bodies of rollouts older than so many days are dropped; None keeps them for ever."""
     retention_bytes: ByteSize | None = Field(default=None, ge=1)
@@ -82,7 +87,7 @@ class Settings(BaseModel):
     @field_validator("checkpoints")
     @classmethod
     def _check_place(cls, value: str | None) -> str | None:
-        return check_place(value) if value else None
+        return check_location(value) if value else None
 
     @field_validator("redact_patterns", mode="before")
     @classmethod
@@ -103,6 +108,15 @@ class Resolved:
     sources: Mapping[str, str]
 
 
+@dataclass(frozen=True)
+class TemporalProfile:
+    """What a profile says of settings that are Relight's too."""
+
+    values: Mapping[str, str]
+    """By the names of Relight's settings."""
+    source: str
+
+
 def environment_name(field: str) -> str:
     """The environment variable of a setting."""
     extra = Settings.model_fields[field].json_schema_extra
@@ -120,16 +134,50 @@ def read_stack(home: Path) -> dict[str, Any]:
     return data if isinstance(data, dict) else {}
 
 
+def read_temporal_profile(environ: Mapping[str, str]) -> TemporalProfile | None:
+    """The profile of Temporal's environment configuration that is in force; None where there is none.
+
+    Temporal's SDK takes more than a second to import, so it is asked only where there is something to ask for.
+
+    Raises:
+        ConfigError: it can't be read, or it does not exist.
+    """
+    name, file = environ.get("TEMPORAL_PROFILE"), _profile_file(environ)
+    if not name and not file.is_file():
+        return None
+    from temporalio.envconfig import ClientConfigProfile
+
+    source = f"{PROFILE} {name or 'default'!r} of {file}"
+    try:
+        given = file if file.is_file() else None
+        profile = ClientConfigProfile.load(config_source=given, override_env_vars=dict(environ))
+    except (RuntimeError, ValueError, OSError) as error:
+        reason = " ".join(str(error).split())
+        mend = "mend the file, or choose another profile by TEMPORAL_PROFILE or another file by TEMPORAL_CONFIG_FILE"
+        raise ConfigError(f"{source}: {reason}; {mend}") from error
+    values = {"temporal_address": profile.address, "temporal_namespace": profile.namespace}
+    return TemporalProfile({key: value for key, value in values.items() if value}, source)
+
+
+def _profile_file(environ: Mapping[str, str]) -> Path:
+    """Where Temporal looks for it."""
+    if given := environ.get("TEMPORAL_CONFIG_FILE"):
+        return Path(given)
+    folder = environ.get("XDG_CONFIG_HOME") or Path(environ.get("HOME") or "~").expanduser() / ".config"
+    return Path(folder) / "temporalio" / "temporal.toml"
+
+
 def resolve(flags: Mapping[str, Any] | None = None, environ: Mapping[str, str] | None = None) -> Resolved:
     """Work the settings out.
 
     Raises:
-        ConfigError: a value that can't be used, with its source.
+        ConfigError: a value that can't be used, with its source, or a Temporal profile that can't be read.
     """
     environ = os.environ if environ is None else environ
     given = {name: value for name, value in (flags or {}).items() if value is not None}
     home = Path(str(given.get("home") or environ.get(environment_name("home")) or Settings().home))
-    stack = read_stack(home).get("settings", {})
+    stack_source = str(home / STACK_FILE)
+    stack, profile = read_stack(home).get("settings", {}), read_temporal_profile(environ)
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
     for name in Settings.model_fields:
@@ -138,8 +186,10 @@ def resolve(flags: Mapping[str, Any] | None = None, environ: Mapping[str, str] |
             values[name], sources[name] = given[name], "flag"
         elif environ.get(variable):
             values[name], sources[name] = environ[variable], f"environment {variable}"
-        elif name in stack:
-            values[name], sources[name] = stack[name], str(home / STACK_FILE)
+        elif profile and name in profile.values:
+            values[name], sources[name] = profile.values[name], profile.source
+        elif name in stack and (name != "temporal_embedded" or sources["temporal_address"] == stack_source):
+            values[name], sources[name] = stack[name], stack_source
         elif name == "token" and (home / TOKEN_FILE).is_file():
             values[name], sources[name] = (home / TOKEN_FILE).read_text().strip(), str(home / TOKEN_FILE)
         else:

@@ -1,4 +1,4 @@
-"""What a machine must have before anything is installed. Standard library only; runs on any Python 3.9 or newer."""
+"""Checks the machine before anything is installed. Standard library only; runs on any Python 3.9 or newer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 PYTHONS = ((3, 11), (3, 12))
 MEMORY_GIB = 8
 DISK_GIB = 12
-"""The environment takes 6 GB, and the package cache as much again where it lies on another file system."""
+"""The environment takes 6 GB, and the package cache as much if it is on another file system."""
 GIB = 1024**3
 
 
@@ -31,7 +31,7 @@ def memory_problem(size_bytes: int | None) -> str | None:
 
 
 def disk_problem(folder: Path, needed_gib: float = DISK_GIB) -> str | None:
-    """Room for the environment."""
+    """Free space for the environment."""
     free = shutil.disk_usage(folder).free
     if free >= needed_gib * GIB:
         return None
@@ -55,7 +55,7 @@ def memory_bytes(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup
 
 
 def problems(folder: Path, *, first_time: bool) -> list[str]:
-    """Everything that stands in the way."""
+    """All problems of this machine."""
     found = [
         platform_problem(platform.system(), platform.machine()),
         memory_problem(memory_bytes()),

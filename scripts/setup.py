@@ -1,4 +1,4 @@
-"""`make setup` and `make clean`: all that Relight needs, put under this folder (and the Temporal server in the cache).
+"""`make setup` and `make clean`: installs all that Relight needs in this folder, and the Temporal server in the cache.
 
 Standard library only, for any python3. The environment and the Temporal server are made side by side. What is there
 already is not made again: a second call takes a tenth of a second.
@@ -33,7 +33,7 @@ OLDEST_UV = (0, 8)
 def _load_temporal_binary() -> Any:
     """The launcher order, shared with `relight up`; its package can't be imported before there is an environment."""
     name = "temporal_binary"
-    spec = importlib.util.spec_from_file_location(name, ROOT / "relight" / "worker" / f"{name}.py")
+    spec = importlib.util.spec_from_file_location(name, ROOT / "relight" / "stack" / f"{name}.py")
     if spec is None or spec.loader is None:
         raise FileNotFoundError(name)
     module = importlib.util.module_from_spec(spec)
@@ -70,7 +70,7 @@ class Step:
         log.parent.mkdir(parents=True, exist_ok=True)
         with open(log, "w", encoding="utf-8") as output:
             child = subprocess.Popen(
-                [*leash(), *command],
+                [*parent_death_tie(), *command],
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -87,9 +87,9 @@ class Step:
             raise SetupError(f"{self.name}: {' '.join(command[:3])} ... failed; the end of {log}:\n{_tail(log)}")
 
 
-def leash() -> list[str]:
+def parent_death_tie() -> list[str]:
     """Put before a command, it ends the command when set-up ends, however that ends."""
-    program = ROOT / "relight" / "worker" / "leash.py"
+    program = ROOT / "relight" / "processes" / "parent_death_tie.py"
     return [sys.executable, "-I", "-S", str(program), str(os.getpid()), str(int(signal.SIGTERM)), "-"]
 
 
@@ -208,7 +208,11 @@ def _build_temporal(step: Step, destination: Path, reasons: list[str]) -> None:
         say(f"  temporal: {reasons[-1]}; Go builds it")
     try:
         temporal_binary.build(
-            ROOT / "tools" / "temporal", destination, WORK / "cache" / "go", LOGS / "setup-temporal-build.log", leash()
+            ROOT / "tools" / "temporal",
+            destination,
+            WORK / "cache" / "go",
+            LOGS / "setup-temporal-build.log",
+            parent_death_tie(),
         )
     except RuntimeError as error:
         reasons.append(str(error))
@@ -220,7 +224,7 @@ def _build_temporal(step: Step, destination: Path, reasons: list[str]) -> None:
 
 
 def install() -> None:
-    """Make what is missing."""
+    """Install what is missing."""
     started = time.monotonic()
     needs_environment = not environment_is_made()
     problems = preflight.problems(ROOT, first_time=needs_environment and not VENV.exists())
@@ -278,18 +282,22 @@ def _side_by_side(found: Any, needs_environment: bool, needs_temporal: bool) -> 
 
 
 def clean() -> None:
-    """Remove everything that set-up, stacks and tests made."""
+    """Remove everything that set-up, stacks and tests made here; what the user's other checkouts use stays."""
     python = VENV / "bin" / "python"
     if (WORK / "up.lock").exists() and python.exists():
         subprocess.run([str(python), "-m", "relight.cli", "down", "--home", str(WORK)], cwd=ROOT, check=False)
-    folders = [VENV, WORK, temporal_binary.cache_folder()]
+    folders = [VENV, WORK]
     folders += [ROOT / name for name in (".pytest_cache", ".ruff_cache", ".hypothesis", "dist", "build")]
     for top in ("relight", "tests", "examples", "benchmarks", "scripts"):
         folders += list((ROOT / top).rglob("__pycache__"))
     for folder in folders:
-        if folder.exists():
+        if folder.is_symlink():
+            folder.unlink()  # the target of the link is not removed
+        elif folder.exists():
             shutil.rmtree(folder)
-    say("removed the environment, the stack's data and the caches")
+    say("removed the environment, the stack's data and this folder's caches")
+    if (cache := temporal_binary.cache_folder()).exists():
+        say(f"{cache} stays, since every checkout of this user takes its Temporal server from there")
 
 
 def main() -> int:

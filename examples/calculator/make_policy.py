@@ -1,4 +1,4 @@
-"""Makes policy/: a tiny Qwen2 model, warm-started so that it knows the task but slips in every second call.
+"""Writes policy/: a tiny Qwen2 model, pre-trained so that it knows the task but makes an error in every second call.
 
     python examples/calculator/make_policy.py     (about three minutes; needs torch and transformers)
 
@@ -44,7 +44,7 @@ class Call:
     right: int
 
     def text(self) -> str:
-        """As the policy writes it."""
+        """The text that the policy writes."""
         return f"{self.name}({self.left},{self.right})"
 
     def result(self) -> int:
@@ -79,14 +79,14 @@ class Demonstrator:
         return ids, labels
 
     def turn(self, told: str, written: str) -> tuple[list[int], list[int]]:
-        """What the policy is told, and what it writes then."""
+        """The prompt of the policy, and its answer."""
         message = [{"role": "user", "content": told}]
         prompt = self.tokenizer.apply_chat_template(message, add_generation_prompt=True, return_dict=False)
         answer = [*self.tokenizer.encode(written), self.tokenizer.eos_token_id]
         return prompt + answer, [IGNORED] * len(prompt) + answer
 
     def write(self, call: Call, slip: float) -> str:
-        """The call, or with probability `slip` a call gone wrong."""
+        """The call, or with probability `slip` a wrong one."""
         if self.rng.random() >= slip:
             return call.text()
         return self.rng.choice([self.wrong_left, self.wrong_right, self.wrong_name, self.broken])(call)
@@ -112,7 +112,7 @@ class Demonstrator:
 def make_tokenizer(directory: Path) -> Any:
     """Bytes, the three tool names and six marks; returned as vLLM and verl will load it.
 
-    Beside a Qwen2 model AutoTokenizer makes a Qwen2Tokenizer, whatever was saved: so it is one from the start.
+    Beside a Qwen2 model AutoTokenizer makes a Qwen2Tokenizer of any saved one, so it is one from the start.
     """
     tokens = [*SPECIALS, *sorted(pre_tokenizers.ByteLevel.alphabet()), *("".join(pair) for pair in MERGES)]
     tokenizer = Qwen2Tokenizer(
@@ -148,7 +148,7 @@ def make_model(tokenizer: Any) -> Qwen2ForCausalLM:
 
 
 def train(model: Qwen2ForCausalLM, demonstrator: Demonstrator, batches: int, lr: float, slip: float) -> None:
-    """Supervised training; the learning rate rises over 50 batches and then falls to nothing."""
+    """Supervised training; the learning rate rises over 50 batches and then falls to 0."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=lr)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda n: min((n + 1) / 50, 1 - n / batches))
     loss = torch.tensor(0.0)

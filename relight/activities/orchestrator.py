@@ -8,19 +8,23 @@ from pathlib import Path
 from temporalio import activity
 from temporalio.client import Client
 
-from relight.activities.effects import carry_out, give_notice
 from relight.activities.pollers import why_waiting
-from relight.datasets import Tasks, load_tasks, stored_id
-from relight.errors import ConfigError, DatasetError, PausedError
-from relight.faults import Place, reach
+from relight.datasets import Tasks, load_tasks
+from relight.errors import ConfigError, PausedError
+from relight.faults import FaultPoint, fault_point
 from relight.models import check_model
-from relight.store import plans, preflight, regrades, runs
+from relight.operators.changes import change_run
+from relight.operators.run_workflows import execution_of, is_open
+from relight.operators.signals import cancel_workflow, give_notice, signal_workflows
 from relight.store.database import Database
-from relight.store.descent import inherited_sets
+from relight.store.datasets.named import find_stored
+from relight.store.runs import lifecycle
+from relight.store.runs.lineage import inherited_sets
+from relight.store.training import plans, preflight, regrades
+from relight.temporal.connection import address_of
+from relight.temporal.retry_later import retry_later
 from relight.types import names
 from relight.types.payloads import (
-    Advance,
-    AdvanceInput,
     BatchAnswer,
     BatchQuery,
     BeginInput,
@@ -30,10 +34,12 @@ from relight.types.payloads import (
     CloseRolloutInput,
     EvaluationResult,
     FinishInput,
-    Judgements,
+    NextRollouts,
+    NextRolloutsInput,
     Notice,
     PreflightState,
     Readiness,
+    RegradedRewards,
     RegradeInput,
     RegradePage,
     RolloutResult,
@@ -42,7 +48,9 @@ from relight.types.payloads import (
     StepInput,
     StepPlan,
 )
-from relight.waiting import come_again
+
+REPORTS_AT_ONCE = 20
+"""More would not fit into a payload; the reports of other closed batches come with the next check."""
 
 
 class OrchestratorActivities:
@@ -56,6 +64,8 @@ class OrchestratorActivities:
     @activity.defn(name=names.BEGIN_RUN)
     async def begin_run(self, begin: BeginInput) -> RunState:
         """Check the file's references, store its data sets, and start the run or go on with it."""
+        address, namespace = address_of(self.client)
+        begin = begin.model_copy(update={"temporal_address": address, "temporal_namespace": namespace})
         known = await self.database.row("get_run", begin.run)
         if known is None:
             data = begin.file.data
@@ -67,31 +77,29 @@ class OrchestratorActivities:
         else:
             train = Tasks([], known["train_dataset"], "")
             evaluation = Tasks([], known["eval_dataset"], "") if known["eval_dataset"] else None
-        return await runs.begin_run(self.database, begin, train, evaluation)
+        return await lifecycle.begin_run(self.database, begin, train, evaluation)
 
     async def _tasks(self, source: str, required_fields: list[str]) -> Tasks:
-        dataset_id = stored_id(source)
-        if dataset_id is None:
+        stored = await find_stored(self.database, source, required_fields)
+        if stored is None:
             return await asyncio.to_thread(load_tasks, source, self.data_root, required_fields)
-        row = await self.database.row("get_dataset", dataset_id)
-        if row is None:
-            raise DatasetError(f"data set {source}: the store has no such set; give a path or a URL")
-        return Tasks([{}] * int(row["row_count"]), dataset_id, source)
+        dataset_id, rows = stored
+        return Tasks([{}] * rows, dataset_id, source)
 
     @activity.defn(name=names.CHECK_RUNNERS)
     async def check_runners(self, check: CheckInput) -> Readiness:
         """Whether runners and, if asked, a GPU host poll; the reason is kept in the run's row."""
         reason = await why_waiting(self.client, check)
         async with self.database.transaction() as connection:
-            await runs.lock_epoch(self.database, connection, check.run, check.epoch)
+            run = await lifecycle.lock_wanted(self.database, connection, check.run, check.epoch)
             await self.database.execute("set_waiting", check.run, reason, check.phase, connection=connection)
-        return Readiness(ready=reason is None, waiting_for=reason)
+        return Readiness(ready=reason is None, waiting_for=reason, paused=run["paused"])
 
     @activity.defn(name=names.PLAN_STEP)
     async def plan_step(self, place: StepInput) -> StepPlan:
         """Plan a training step, or return its plan."""
         plan = await plans.plan_step(self.database, place)
-        reach(Place.PLANNED)
+        fault_point(FaultPoint.PLANNED)
         return plan
 
     @activity.defn(name=names.PLAN_EVALUATION)
@@ -100,21 +108,21 @@ class OrchestratorActivities:
         try:
             return await plans.plan_evaluation(self.database, place)
         except PausedError as error:
-            raise come_again(error.message) from error
+            raise retry_later(error.message) from error
 
     @activity.defn(name=names.RECORD_EVALUATION)
     async def record_evaluation(self, place: StepInput) -> EvaluationResult:
-        """Record the mean reward of an evaluation."""
+        """Record the scores of an evaluation."""
         return await plans.record_evaluation(self.database, place)
 
     @activity.defn(name=names.ADVANCE_BATCH)
-    async def advance_batch(self, batch: AdvanceInput) -> Advance:
-        """What is left to run in a batch; close it when nothing is."""
+    async def advance_batch(self, batch: NextRolloutsInput) -> NextRollouts:
+        """The rollouts that are left to run in a batch; closes it if there are none."""
         advance = await plans.advance_batch(self.database, batch)
         if advance.held or advance.warnings is not None:
             await self._give_notice(batch, paused=bool(advance.held))
         if advance.report:
-            reach(Place.BATCH_CLOSED)
+            fault_point(FaultPoint.BATCH_CLOSED)
         return advance
 
     async def _give_notice(self, run: RunRequest, paused: bool) -> None:
@@ -133,8 +141,17 @@ class OrchestratorActivities:
 
     @activity.defn(name=names.BATCH_STATUS)
     async def batch_status(self, query: BatchQuery) -> BatchAnswer:
-        """The report of a batch, if it has closed."""
-        return BatchAnswer(report=await plans.batch_report(self.database, query.run, query.step, query.batch))
+        """The reports of closed batches, and why the run waits if others are open."""
+        # Temporal first: a batch closes its row before it ends.
+        ended = {number for number in query.batches if await self._has_ended(query, number)}
+        found = [await plans.batch_report(self.database, query.run, query.step, number) for number in query.batches]
+        reports = [report for report in found if report]
+        ended -= {report.batch for report in reports}
+        ready = Readiness(ready=True) if query.ending else await self.check_runners(query)
+        return BatchAnswer(**ready.model_dump(), reports=reports[:REPORTS_AT_ONCE], ended=sorted(ended))
+
+    async def _has_ended(self, query: BatchQuery, number: int) -> bool:
+        return not is_open(await execution_of(self.client, names.batch_id(query.run, query.step, number)))
 
     @activity.defn(name=names.CLOSE_ROLLOUT)
     async def close_rollout(self, close: CloseRolloutInput) -> RolloutResult:
@@ -144,19 +161,21 @@ class OrchestratorActivities:
     @activity.defn(name=names.CHANGE_RUN)
     async def change_run(self, change: ChangeInput) -> ChangeResult:
         """Do an operator's command and write its audit row."""
-        result = await runs.change_run(self.database, change)
-        await carry_out(self.database, self.client, change, result)
+        result = await change_run(self.database, change)
+        await signal_workflows(self.database, self.client, change, result, activity.info().workflow_run_id or "")
         return result
 
     @activity.defn(name=names.FINISH_RUN)
     async def finish_run(self, finish: FinishInput) -> RunRequest:
-        """Close a run."""
-        await runs.finish_run(self.database, finish)
+        """Close a run. A workflow that learned of a cancel from the store is cancelled here."""
+        await lifecycle.finish_run(self.database, finish)
+        if finish.status == "cancelled":
+            await cancel_workflow(self.client, finish.run, activity.info().workflow_run_id or "")
         return RunRequest(run=finish.run, epoch=finish.epoch)
 
     @activity.defn(name=names.BEGIN_REGRADE)
     async def begin_regrade(self, asked: RegradeInput) -> RegradePage:
-        """Check what is asked, and that somebody serves the grader."""
+        """Check the request, and that a runner serves the grader."""
         own = await regrades.check_regrade(self.database, asked)
         check = CheckInput(run=asked.run, agent="", runner_queue=asked.runner_queue, grader=asked.grader)
         if reason := await why_waiting(self.client, check):
@@ -166,11 +185,11 @@ class OrchestratorActivities:
 
     @activity.defn(name=names.LIST_UNGRADED)
     async def list_ungraded(self, asked: RegradeInput) -> RegradePage:
-        """The next attempts that the grader has not judged."""
+        """The next attempts that the grader has not graded."""
         return await regrades.list_ungraded(self.database, asked)
 
     @activity.defn(name=names.RECORD_JUDGEMENTS)
-    async def record_judgements(self, given: Judgements) -> RegradePage:
+    async def record_judgements(self, given: RegradedRewards) -> RegradePage:
         """Keep the grader's rewards beside the others."""
         await regrades.record_judgements(self.database, given)
         return RegradePage()

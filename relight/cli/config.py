@@ -1,4 +1,4 @@
-"""`relight config`: every setting, its value and where it came from."""
+"""`relight config`: every setting, its value and its source."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ Examples:
 
 
 def config() -> None:
-    """Show every setting, its value and where it came from: flag, environment, stack file or default.
+    """Show every setting, its value and its source: flag, environment, Temporal profile, stack file or default.
 
-    Temporal's TLS, API keys and profiles are read from TEMPORAL_* and temporal.toml by Temporal's own rules.
+    Temporal's TLS and API keys are read from TEMPORAL_* and temporal.toml by Temporal's own rules. The Temporal server
+    of the embedded stack needs none.
     """
     resolved = resolve(output.current.flags)
     rows = setting_rows(resolved)
@@ -28,7 +29,7 @@ def config() -> None:
 
 
 def setting_rows(resolved: Resolved) -> list[dict[str, Any]]:
-    """One row a setting; secrets are redacted."""
+    """One row for each setting; secrets are redacted."""
     values = resolved.settings.model_dump(mode="json")
     return [
         {
@@ -42,7 +43,7 @@ def setting_rows(resolved: Resolved) -> list[dict[str, Any]]:
 
 
 def redacted(name: str, value: Any) -> Any:
-    """A value that may be shown."""
+    """The value, or asterisks in place of a secret."""
     if value is None or name not in SECRETS:
         return value
     return redact_url(str(value)) if name.endswith("_url") else "***"

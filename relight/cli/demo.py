@@ -1,6 +1,6 @@
-"""`relight demo`: boot everything on this machine, train the calculator agent, show what came of it.
+"""`relight demo`: start the stack on this machine, train the calculator agent, show the result.
 
-`make demo` runs this after it has set the machine up. Without `--keep` nothing is left running.
+`make demo` runs this after it has installed what is needed. Without `--keep` nothing is left running.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from typing import Annotated
 import typer
 from temporalio.client import Client
 
-from relight.cli import output, stack_watch
-from relight.cli.crash import Crasher
+from relight.cli import output, stack_processes
+from relight.cli.demo_crash import Crasher
 from relight.cli.demo_stack import DemoStack
+from relight.cli.display import Display, make_display
 from relight.cli.follow import RunSource, follow
-from relight.cli.launch import check_existing, launch
 from relight.cli.plot import plot_run
-from relight.cli.progress import Look, held_out_summary
-from relight.cli.reader import StoreReader
+from relight.cli.progress import RunSnapshot, held_out_summary
 from relight.cli.render import command_line
 from relight.cli.run_check import check_run, name_stem, next_name
-from relight.cli.screens import Screen, make_screen
+from relight.cli.start_run import check_existing, launch
+from relight.cli.store_reader import StoreReader
 from relight.cli.train import web_ui_page
-from relight.connections import connect_temporal
 from relight.errors import ConfigError
+from relight.operators.run_workflows import is_driven
 from relight.settings import Settings
-from relight.starting import is_under_way
+from relight.temporal.connection import connect_temporal
 from relight.types.run_file import RunFile
 from relight.types.views import RunView
 
@@ -52,9 +52,9 @@ async def demo(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the file, dotted.")
     ] = None,
 ) -> None:
-    """Boot the stack, train the calculator agent, plot its reward, and stop the stack. Ctrl-C stops it, too.
+    """Start the stack, train the calculator agent, plot its reward, and stop the stack. Ctrl-C stops it, too.
 
-    An unfinished run goes on; after a finished one a new one starts.
+    An unfinished run of the demo is resumed; otherwise a new run starts.
     """
     began = time.monotonic()
     settings = output.settings()
@@ -65,21 +65,21 @@ async def demo(
         reader = await resources.enter_async_context(StoreReader.from_settings(settings))
         client = await connect_temporal(settings)
         run = await begin(client, reader, settings, checked.file, file)
-        look = await watch(run, settings, stack.home, reader, client, crash=crash)
+        snapshot = await watch(run, settings, stack.home, reader, client, crash=crash)
         stack.leave_running()
-        conclude(look, settings, stack, time.monotonic() - began)
-    output.say(last_line(look))
-    if not (look.outcome and look.outcome.finished):
+        show_results(snapshot, settings, stack, time.monotonic() - began)
+    output.say(last_line(snapshot))
+    if not (snapshot.outcome and snapshot.outcome.finished):
         raise SystemExit(1)
 
 
 async def begin(client: Client, reader: StoreReader, settings: Settings, file: RunFile, path: Path) -> str:
-    """Start a run, or find the one that goes on."""
+    """Start a new run, or resume the unfinished one."""
     run, under_way = await choose_run(reader, client, file, path)
     if not under_way:
         await launch(client, reader, settings.orchestrator_queue, run, file)
     page = web_ui_page(settings, run)
-    output.say(f"run {run} {'goes on' if under_way else 'starts'}{f'; {page}' if page else ''}")
+    output.say(f"run {run} {'is resumed' if under_way else 'starts'}{f'; {page}' if page else ''}")
     return run
 
 
@@ -88,8 +88,8 @@ async def choose_run(reader: StoreReader, client: Client, file: RunFile, path: P
     stem = name_stem(path)
     known = [run for run in await reader.runs(1000) if run.run.rpartition("-")[0] == stem]
     for run in known:
-        if await is_under_way(client, run.run):
-            return run.run, True  # it will hold the GPU host, whatever its file says
+        if await is_driven(client, run.run):
+            return run.run, True  # even if its file differs: it holds the GPU host
     if known and known[0].status in ("running", "failed", "interrupted"):
         try:
             await check_existing(reader, known[0].run, file)
@@ -100,60 +100,64 @@ async def choose_run(reader: StoreReader, client: Client, file: RunFile, path: P
     return next_name(stem, [run.run for run in known]), False
 
 
-async def watch(run: str, settings: Settings, home: Path, reader: StoreReader, client: Client, *, crash: bool) -> Look:
-    """Show the run until it ends, and what dies meanwhile; with `crash`, see to it that something does."""
-    with make_screen() as screen:
-        source = Announced(RunSource(run, reader, client, settings.orchestrator_queue), home, screen)
-        crasher = Crasher(run, home, reader, screen.note)
-        chore = asyncio.create_task(crasher.kill_all() if crash else stack_watch.report_changes(home, screen.note))
+async def watch(
+    run: str, settings: Settings, home: Path, reader: StoreReader, client: Client, *, crash: bool
+) -> RunSnapshot:
+    """Show the run until it ends, and which processes of the stack die meanwhile; with `crash`, kill some."""
+    with make_display() as display:
+        source = KillHint(RunSource(run, reader, client, settings.orchestrator_queue), home, display)
+        crasher = Crasher(run, home, reader, display.note)
+        work = crasher.kill_all() if crash else stack_processes.report_changes(home, display.note)
+        background = asyncio.create_task(work)
         try:
-            look = await follow(source, screen)
+            snapshot = await follow(source, display)
         finally:
-            chore.cancel()
-            (trouble,) = await asyncio.gather(chore, return_exceptions=True)
+            background.cancel()
+            (error,) = await asyncio.gather(background, return_exceptions=True)
         if crash:
-            screen.note(f"killed, back, and no step lost: {', '.join(crasher.survived) or 'nothing'}")
-        if isinstance(trouble, Exception):
-            raise trouble
-    return look
+            names = ", ".join(crasher.survived) or "none"
+            display.note(f"processes that were killed and started again, without the loss of a step: {names}")
+        if isinstance(error, Exception):
+            raise error
+    return snapshot
 
 
-class Announced:
-    """A run whose watchers are told once, when its engines are up, that any process may be killed."""
+class KillHint:
+    """A source of snapshots that shows once, when the engines are up, which processes the user may kill."""
 
-    def __init__(self, source: RunSource, home: Path, screen: Screen) -> None:
+    def __init__(self, source: RunSource, home: Path, display: Display) -> None:
         self._source = source
         self._home = home
-        self._screen = screen
-        self._said = False
+        self._display = display
+        self._shown = False
 
-    async def look(self) -> Look:
-        look = await self._source.look()
-        if not self._said and look.view and look.view.engines and not look.outcome:
-            self._said = True
-            engines = [(f"engine {engine.engine_id}", engine.pid) for engine in look.view.engines if engine.pid]
-            pids = stack_watch.pids_text(self._home, engines)
-            self._screen.note(f"kill -9 any of these whenever you like, the run goes on: {pids}")
-        return look
+    async def snapshot(self) -> RunSnapshot:
+        snapshot = await self._source.snapshot()
+        if not self._shown and snapshot.view and snapshot.view.engines and not snapshot.outcome:
+            self._shown = True
+            engines = [(f"engine {engine.engine_id}", engine.pid) for engine in snapshot.view.engines if engine.pid]
+            pids = stack_processes.pids_text(self._home, engines)
+            self._display.note(f"kill -9 any of these at any time, the run goes on: {pids}")
+        return snapshot
 
 
-def conclude(look: Look, settings: Settings, stack: DemoStack, total_seconds: float) -> None:
-    """Draw the curve and say where everything is."""
-    if look.view is None:
+def show_results(snapshot: RunSnapshot, settings: Settings, stack: DemoStack, total_seconds: float) -> None:
+    """Plot the reward curve and print where to find everything."""
+    if snapshot.view is None:
         output.say(f"logs are in {stack.home / 'logs'}")
         return
-    svg = plot_run(look.view, stack.home / "runs" / look.view.run / "reward.svg")
-    lines = conclusion_lines(look.view, settings, stack.home, svg, stack.kept)
-    for line in [*lines, time_line(look, total_seconds)]:
+    view = snapshot.view
+    svg = plot_run(view, stack.home / "runs" / view.run / "reward.svg")
+    for line in [*result_lines(view, settings, stack.home, svg, stack.kept), time_line(snapshot, total_seconds)]:
         output.say(line)
     if output.wants_json():
-        held_out = {one.version: one.reward for one in look.view.evaluations}
-        status = look.outcome.status if look.outcome else None
-        output.emit({"event": "demo", "run": look.view.run, "status": status, "held_out": held_out, "plot": str(svg)})
+        held_out = {one.version: one.score for one in view.evaluations}
+        status = snapshot.outcome.status if snapshot.outcome else None
+        output.emit({"event": "demo", "run": view.run, "status": status, "held_out": held_out, "plot": str(svg)})
 
 
-def conclusion_lines(view: RunView, settings: Settings, home: Path, svg: Path, kept: bool) -> list[str]:
-    """Where everything is."""
+def result_lines(view: RunView, settings: Settings, home: Path, svg: Path, kept: bool) -> list[str]:
+    """Where to find the results, and the commands to show them again."""
     again = command_line("status", "--watch", view.run)
     back = f"{command_line('up', '--detach')} && {again}"
     return [
@@ -167,17 +171,17 @@ def conclusion_lines(view: RunView, settings: Settings, home: Path, svg: Path, k
     ]
 
 
-def time_line(look: Look, total_seconds: float) -> str:
+def time_line(snapshot: RunSnapshot, total_seconds: float) -> str:
     """How long everything took, and the training itself: its steps and evaluations."""
-    if look.view is None or look.training_seconds is None:
+    if snapshot.view is None or snapshot.training_seconds is None:
         return f"time             {total_seconds:.0f} s in all"
-    evaluations = sum(one.seconds or 0.0 for one in look.view.evaluations)
-    training = look.training_seconds + evaluations
+    evaluations = sum(one.seconds or 0.0 for one in snapshot.view.evaluations)
+    training = snapshot.training_seconds + evaluations
     return f"time             {total_seconds:.0f} s in all; training {training:.0f} s of {TRAINING_BUDGET_SECONDS} s"
 
 
-def last_line(look: Look) -> str:
-    """What it was all about."""
-    if look.view is None or not (look.outcome and look.outcome.finished):
-        return f"the run is {look.outcome.status if look.outcome else 'unfinished'}"
-    return held_out_summary(look.view.evaluations) or "held-out reward: not measured"
+def last_line(snapshot: RunSnapshot) -> str:
+    """The held-out scores before and after training, or how the run ended."""
+    if snapshot.view is None or not (snapshot.outcome and snapshot.outcome.finished):
+        return snapshot.outcome.text if snapshot.outcome else "the run has not ended"
+    return held_out_summary(snapshot.view.evaluations) or "held-out score: not measured"

@@ -1,4 +1,4 @@
-"""The stack that a demo runs on: one that is up already, one in the background (`--keep`), or one of our own."""
+"""The stack of a demo: one that is running already, one in the background (`--keep`), or one in this process."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from relight.cli import output
-from relight.cli.up import Show
+from relight.cli.up import EventPrinter
 from relight.errors import StackError
 from relight.settings import Settings, load_settings
-from relight.worker import stack_file
-from relight.worker.processes import Event as StackEvent
-from relight.worker.stack import EmbeddedStack
+from relight.stack import stack_file
+from relight.stack.embedded import EmbeddedStack
+from relight.stack.supervisor import StackEvent as StackEvent
 
 
 class DemoStack:
-    """Boots what is missing; whatever we started ends with us unless it is to be kept."""
+    """Uses the stack that is running, or starts one, which ends with the demo unless it is to be kept."""
 
     def __init__(self, home: Path, agent: str, *, keep: bool) -> None:
         self.home = home
@@ -26,13 +26,13 @@ class DemoStack:
         self._stop_at_end = True
 
     def leave_running(self) -> None:
-        """The demo went well: a kept stack stays."""
+        """Leave a kept stack running; called when the demo has succeeded."""
         self._stop_at_end = not self.kept
 
     async def boot(self, resources: AsyncExitStack) -> Settings:
-        """The settings of a stack on which everything is ready."""
+        """Return the settings of the stack when all its processes are ready."""
         if stack_file.running_pid(self.home):
-            output.say(f"the stack of {self.home} is up already; using it and leaving it so")
+            output.say(f"the stack in {self.home} is running already; the demo uses it and leaves it running")
             self.kept = True
             return load_settings(**output.current.flags)
         if self.kept:
@@ -41,11 +41,11 @@ class DemoStack:
         return await self._boot_here(resources)
 
     async def _boot_here(self, resources: AsyncExitStack) -> Settings:
-        show = Show(None)
+        show = EventPrinter(None)
         booting = True
 
         def on_event(event: StackEvent) -> None:
-            if booting:  # later on, deaths are told among the run's progress
+            if booting:  # later, the deaths of processes are shown with the run's progress
                 show(event)
 
         stack = EmbeddedStack(self.home, agents=[self._agent], flags=output.current.flags, on_event=on_event)
@@ -60,7 +60,7 @@ class DemoStack:
         command = [sys.executable, "-m", "relight.cli", "up", "--detach", "--agent", self._agent, *flags]
         process = await asyncio.create_subprocess_exec(*command)
         if await process.wait():
-            raise StackError("the stack can't be started; the reason stands above")
+            raise StackError("the stack can't be started; the reason is printed above")
 
     async def _stop(self) -> None:
         if self._stop_at_end:

@@ -1,7 +1,7 @@
-"""Follows a run until it ends: looks at Temporal and the store, survives the death of both.
+"""Follows a run until it ends, by polling Temporal and the store; it goes on when either does not answer.
 
-Whether a run is under way is Temporal's word; what it has done is the store's. Where Temporal knows nothing of a run
-(its database is lost, or its retention is over), the store's row is all there is.
+Temporal says whether a run is under way, the store what it has done. If Temporal does not know a run (its database is
+lost, or its retention is over), the store's row is used alone.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from typing import Protocol
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.service import RPCError, RPCStatusCode
 
+from relight.cli.display import Display
 from relight.cli.pollers import pollers
-from relight.cli.progress import Look, Narrator, Outcome, status_line
-from relight.cli.reader import StoreReader
-from relight.cli.screens import Screen
+from relight.cli.progress import Outcome, ProgressReporter, RunSnapshot, status_line
+from relight.cli.store_reader import StoreReader
 from relight.errors import NotFoundError, OverloadedError, PostgresError, StoreError, TemporalError
 from relight.types.names import train_id
 from relight.types.views import RunView, StepView
 
 RPC_TIMEOUT = timedelta(seconds=5)
-PATIENCE_LOOKS = 5
-"""Looks without a row until we say that no orchestrator takes the run up."""
+POLLS_WITHOUT_ROW = 5
+"""After so many polls without a row the user is told if no orchestrator is running."""
 ENDED = {
     WorkflowExecutionStatus.COMPLETED: "finished",
     WorkflowExecutionStatus.FAILED: "failed",
@@ -38,28 +38,28 @@ AWAY = "away"
 
 
 class Source(Protocol):
-    """Something that can be looked at again and again."""
+    """Gives snapshots of a run."""
 
-    async def look(self) -> Look:
-        """The state of the run now; never raises for a service that is away."""
+    async def snapshot(self) -> RunSnapshot:
+        """The state of the run now; never raises because a service does not answer."""
         ...
 
 
-async def follow(source: Source, screen: Screen, *, interval_seconds: float = 1.0) -> Look:
-    """Show the run until it ends; the last look has the outcome."""
-    narrator = Narrator()
+async def follow(source: Source, display: Display, *, interval_seconds: float = 1.0) -> RunSnapshot:
+    """Show the run until it ends; returns the last snapshot, which has the outcome."""
+    reporter = ProgressReporter()
     while True:
-        look = await source.look()
-        for event in narrator.events(look):
-            screen.event(event)
-        screen.status(status_line(look))
-        if look.outcome:
-            return look
+        snapshot = await source.snapshot()
+        for event in reporter.events(snapshot):
+            display.event(event)
+        display.status(status_line(snapshot))
+        if snapshot.outcome:
+            return snapshot
         await asyncio.sleep(interval_seconds)
 
 
 class RunSource:
-    """A run on a stack."""
+    """Reads snapshots of a run from Temporal and the store."""
 
     def __init__(self, run: str, reader: StoreReader, client: Client | None, queue: str) -> None:
         self._run = run
@@ -68,33 +68,36 @@ class RunSource:
         self._queue = queue
         self._seen = 0
         self._training_seconds = 0.0
-        self._looks_without_row = 0
+        self._polls_without_row = 0
 
-    async def look(self) -> Look:
-        state = await self._state()  # before the store, so that an ended run's last rows are seen
+    async def snapshot(self) -> RunSnapshot:
+        state = await self._state()  # before the store, so that the last rows of an ended run are seen
         try:
             view: RunView | None = await self._reader.run(self._run)
             steps = await self._reader.steps(self._run, after=self._seen, recorded=True)
         except NotFoundError:
             view, steps = None, []
         except (StoreError, PostgresError, OverloadedError):
-            return Look(note="the store service is away; waiting for it")
+            return RunSnapshot(note="waiting: the store service does not answer")
         self._seen = max([self._seen, *(step.step for step in steps)])
         self._training_seconds += sum(step.seconds.get("total", 0.0) for step in steps)
-        return replace(await self._judge(state, view, steps), training_seconds=self._training_seconds)
+        return replace(await self._combine(state, view, steps), training_seconds=self._training_seconds)
 
-    async def _judge(self, state: str, view: RunView | None, steps: list[StepView]) -> Look:
+    async def _combine(self, state: str, view: RunView | None, steps: list[StepView]) -> RunSnapshot:
         if state == UNDER_WAY and view is None:
-            return Look(note=await self._why_no_row())
+            return RunSnapshot(note=await self._why_no_row())
         if state == AWAY:
-            return Look(view, steps, note="the Temporal server is away; waiting for it")
+            return RunSnapshot(view, steps, note="waiting: the Temporal server does not answer")
         if state == UNKNOWN and view is None:
             raise NotFoundError(f"there is no run {self._run!r}; `relight runs` lists them")
+        if state != UNDER_WAY and view and view.drive_again_at:
+            return RunSnapshot(view, steps, note=view.error)
         if state == UNKNOWN and view and view.status == "running":
-            return Look(view, steps, Outcome("interrupted", "nobody drives it: the Temporal server does not know it"))
+            message = "the Temporal server has no workflow of this run; `relight resume` starts one"
+            return RunSnapshot(view, steps, Outcome("interrupted", message))
         if state == UNDER_WAY:
-            return Look(view, steps)
-        return Look(view, steps, await self._outcome(state, view))
+            return RunSnapshot(view, steps)
+        return RunSnapshot(view, steps, await self._outcome(state, view))
 
     async def _state(self) -> str:
         if self._client is None:
@@ -113,7 +116,7 @@ class RunSource:
         return Outcome(status, message)
 
     async def _failure(self) -> str:
-        """What the workflow says of its failure: the innermost cause."""
+        """The message of the workflow's failure: that of the innermost cause."""
         if self._client is None:
             return ""
         try:
@@ -128,13 +131,13 @@ class RunSource:
         return ""
 
     async def _why_no_row(self) -> str:
-        self._looks_without_row += 1
-        if self._looks_without_row <= PATIENCE_LOOKS or await self._is_polled():
-            return "starting: storing data sets and run"
-        return f"waiting for an orchestrator: nobody polls task queue {self._queue!r}; start `relight orchestrator`"
+        self._polls_without_row += 1
+        if self._polls_without_row <= POLLS_WITHOUT_ROW or await self._is_polled():
+            return "starting: an orchestrator stores the run and its data sets"
+        return f"waiting: no orchestrator polls task queue {self._queue!r}; start one with `relight orchestrator`"
 
     async def _is_polled(self) -> bool:
         try:
             return self._client is None or bool(await pollers(self._client, self._queue))
         except TemporalError:
-            return True  # it can't be told, so nobody is blamed
+            return True  # unknown, so no orchestrator is reported as missing

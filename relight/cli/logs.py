@@ -1,4 +1,4 @@
-"""`relight logs`: what the processes of the embedded stack wrote, or what an agent printed."""
+"""`relight logs`: the logs of the embedded stack's processes, or the output of a rollout's attempts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from relight.cli import output
-from relight.cli.reader import StoreReader
+from relight.cli.store_reader import StoreReader
 from relight.errors import ConfigError, NotFoundError
 
 EPILOG = """\b
@@ -29,10 +29,10 @@ async def logs(
     name: Annotated[
         str | None, typer.Argument(help="A process of the stack, or a rollout.", show_default=False)
     ] = None,
-    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on as it grows.")] = False,
-    lines: Annotated[int, typer.Option("-n", "--lines", min=0, help="Begin with the last so many lines.")] = 100,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Keep printing what is appended.")] = False,
+    lines: Annotated[int, typer.Option("-n", "--lines", min=0, help="Number of last lines to begin with.")] = 100,
 ) -> None:
-    """Print the log of a process of the embedded stack, or the output of a rollout's attempts. No name: list them."""
+    """Print the log of a process of the stack, or the output of a rollout's attempts; without a name, list the logs."""
     folder = output.settings().home / "logs"
     known = log_files(folder)
     if name is None:
@@ -49,7 +49,7 @@ def log_files(folder: Path) -> dict[str, Path]:
 
 
 def last_lines(path: Path, number: int) -> tuple[bytes, int]:
-    """The last lines of a file, and where it ends; reads no more of it than needed."""
+    """The last lines of a file, and its size; reads no more of it than needed."""
     with path.open("rb") as file:
         end = position = file.seek(0, 2)
         tail = b""
@@ -62,8 +62,8 @@ def last_lines(path: Path, number: int) -> tuple[bytes, int]:
     return b"".join(kept), end
 
 
-async def grown(path: Path, position: int) -> AsyncGenerator[bytes]:
-    """What is appended from `position` on; begins anew where the file was cut."""
+async def follow_file(path: Path, position: int) -> AsyncGenerator[bytes]:
+    """What is appended after `position`; starts at the beginning if the file was truncated."""
     while True:
         with suppress(FileNotFoundError), path.open("rb") as file:
             if os.fstat(file.fileno()).st_size < position:
@@ -90,8 +90,8 @@ async def _print(path: Path, number: int, follow: bool) -> None:
     tail, position = last_lines(path, number)
     _write(tail)
     if follow:
-        with suppress(asyncio.CancelledError):  # Ctrl-C is how one leaves
-            async for chunk in grown(path, position):
+        with suppress(asyncio.CancelledError):  # Ctrl-C ends it
+            async for chunk in follow_file(path, position):
                 _write(chunk)
 
 
@@ -110,11 +110,11 @@ async def _print_attempts(rollout_id: str, known: list[str]) -> None:
             rollout = await reader.rollout(rollout_id)
     except NotFoundError as error:
         raise ConfigError(
-            f"{rollout_id!r} is neither a process of the stack ({', '.join(known) or 'none has a log'}) nor a rollout"
+            f"{rollout_id!r} is neither a rollout nor a process of the stack (known: {', '.join(known) or 'none'})"
         ) from error
     for attempt in rollout.tries:
         if output.wants_json():
             output.emit(attempt.model_dump(mode="json", include={"attempt_id", "sequence_id", "status", "output"}))
         else:
             output.say(f"--- attempt {attempt.sequence_id}: {attempt.failure_class or attempt.status}")
-            output.say(attempt.output.rstrip() or "(it printed nothing)")
+            output.say(attempt.output.rstrip() or "(no output)")

@@ -1,4 +1,4 @@
-"""The table of commands. A module is imported when its command runs, so `relight --help` is quick and needs no torch.
+"""The table of commands. A command's module is imported when it runs, so `relight --help` is fast and needs no torch.
 
 To add a command: one line in COMMANDS. The target is a function (sync or async), whose docstring is the help, or a
 `typer.Typer` with subcommands. Its module may have EPILOG: examples for the end of the help (a line `\\b` first keeps
@@ -16,7 +16,7 @@ import typer.core
 import typer.main
 
 import relight
-from relight.cli import common, output
+from relight.cli import output, shared_options
 
 STACK = "Stack"
 RUNS = "Runs"
@@ -25,7 +25,7 @@ SERVICES = "Services, a process each (`relight up` starts them all)"
 
 @dataclass(frozen=True)
 class Command:
-    """Where a command lives, and its line in `relight --help`."""
+    """The function of a command, and its line in `relight --help`."""
 
     target: str
     help: str
@@ -33,30 +33,31 @@ class Command:
 
 
 COMMANDS: dict[str, Command] = {
-    "up": Command("relight.cli.up:up", "Boot the embedded stack and keep it up.", STACK),
+    "up": Command("relight.cli.up:up", "Start the embedded stack and keep it running.", STACK),
     "down": Command("relight.cli.up:down", "Stop the embedded stack of this folder.", STACK),
-    "config": Command("relight.cli.config:config", "Show every setting and where it came from.", STACK),
+    "config": Command("relight.cli.config:config", "Show every setting and its source.", STACK),
     "schema": Command("relight.cli.schema:schema", "Print the JSON Schema of a run file.", RUNS),
-    "train": Command("relight.cli.train:train", "Start a run, or go on with it, and watch it.", RUNS),
+    "train": Command("relight.cli.train:train", "Start or resume a run, and watch it.", RUNS),
+    "data": Command("relight.cli.datasets:app", "Put data sets into the store.", RUNS),
     "status": Command("relight.cli.status:status", "Show the stack, its workers and its runs.", RUNS),
     "runs": Command("relight.cli.runs:runs", "List runs.", RUNS),
     "rollouts": Command("relight.cli.rollouts:rollouts", "List a run's rollouts and why they failed.", RUNS),
-    "pause": Command("relight.cli.changes:pause", "Pause a run.", RUNS),
-    "resume": Command("relight.cli.changes:resume", "Go on with a run that is paused or that nobody drives.", RUNS),
-    "stop": Command("relight.cli.changes:stop", "Finish a run early.", RUNS),
+    "pause": Command("relight.cli.operators:pause", "Pause a run.", RUNS),
+    "resume": Command("relight.cli.operators:resume", "Resume a run that is paused, interrupted or cancelled.", RUNS),
+    "stop": Command("relight.cli.operators:stop", "Finish a run early.", RUNS),
     "cancel": Command("relight.cli.operators:cancel", "End a run, or one rollout.", RUNS),
     "retry": Command("relight.cli.operators:retry", "Try failed rollouts again.", RUNS),
     "set": Command("relight.cli.operators:set_", "Change a live run.", RUNS),
-    "fork": Command("relight.cli.descend:fork", "Start a run from a checkpoint of another.", RUNS),
-    "replay": Command("relight.cli.descend:replay", "Train on another run's rollouts.", RUNS),
-    "regrade": Command("relight.cli.descend:regrade", "Let another grader judge a run.", RUNS),
+    "fork": Command("relight.cli.descendants:fork", "Start a run from a checkpoint of another.", RUNS),
+    "replay": Command("relight.cli.descendants:replay", "Train on another run's rollouts.", RUNS),
+    "regrade": Command("relight.cli.descendants:regrade", "Let another grader grade a run's attempts.", RUNS),
     "logs": Command("relight.cli.logs:logs", "Print logs of the stack, or of an attempt.", RUNS),
     "demo": Command("relight.cli.demo:demo", "Train the calculator agent from start to end.", RUNS),
     "runner": Command("relight.cli.services:runner", "Serve agents: run their attempts.", SERVICES),
-    "store": Command("relight.cli.store:app", "Serve the store over HTTP; check it, retain less.", SERVICES),
+    "store": Command("relight.cli.store:app", "Serve the store over HTTP; check it; delete old data.", SERVICES),
     "gateway": Command("relight.cli.services:gateway", "Serve model calls to agents and record them.", SERVICES),
-    "orchestrator": Command("relight.cli.services:orchestrator", "Host the workflows.", SERVICES),
-    "gpu-worker": Command("relight.cli.services:gpu_worker", "Hold the engines and the trainer.", SERVICES),
+    "orchestrator": Command("relight.cli.services:orchestrator", "Run the workflows.", SERVICES),
+    "gpu-worker": Command("relight.cli.services:gpu_worker", "Run the engines and the trainer.", SERVICES),
 }
 EPILOG = """\b
 Examples:
@@ -72,14 +73,14 @@ def load(name: str) -> Any:
     target = getattr(module, attribute)
     if isinstance(target, typer.Typer):
         for info in target.registered_commands:
-            info.callback = common.registered(info.callback) if info.callback else None
+            info.callback = shared_options.registered(info.callback) if info.callback else None
         own = target.registered_callback
         if own and own.callback:
-            own.callback = common.registered(own.callback)
+            own.callback = shared_options.registered(own.callback)
         return typer.main.get_command(target)
     epilog = getattr(module, "EPILOG", None)
     text = epilog.get(attribute) if isinstance(epilog, dict) else epilog
-    return _click_command(name, common.registered(target), epilog=text)
+    return _click_command(name, shared_options.registered(target), epilog=text)
 
 
 def _click_command(name: str, function: Any, **attributes: Any) -> Any:
@@ -90,13 +91,13 @@ def _click_command(name: str, function: Any, **attributes: Any) -> Any:
 
 def _line_in_help(name: str) -> Any:
     def not_loaded() -> None:
-        """Stands for the command until it is called."""
+        """A placeholder in the help; the command itself is loaded when it is called."""
 
     entry = COMMANDS[name]
     return _click_command(name, not_loaded, help=entry.help)
 
 
-class Table(typer.core.TyperGroup):
+class LazyGroup(typer.core.TyperGroup):
     """A group that imports a command only to run it."""
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -134,14 +135,14 @@ def build() -> typer.Typer:
     """The `relight` application."""
     app = typer.Typer(
         name="relight",
-        cls=Table,
+        cls=LazyGroup,
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
-        rich_markup_mode=None,  # rich takes 0.2 s to import, and a terminal shows plain help as well
+        rich_markup_mode=None,  # rich takes 0.2 s to import, and the help needs no formatting
     )
-    app.callback(help="Reinforcement learning for AI agents that no crash can undo.", epilog=EPILOG)(
-        common.with_options(_shared)
+    app.callback(help="Durable reinforcement learning for AI agents: no crash loses finished work.", epilog=EPILOG)(
+        shared_options.with_options(_shared)
     )
     return app
 

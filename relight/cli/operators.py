@@ -1,7 +1,14 @@
-"""`relight cancel | retry | set`: what operators do to live runs and their rollouts."""
+"""`relight pause | resume | stop | cancel | retry | set`: commands to live runs and their rollouts.
+
+Each answers after its audit row is written.
+"""
 
 from __future__ import annotations
 
+import getpass
+import uuid
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,15 +16,27 @@ import orjson
 import typer
 
 from relight.cli import output
-from relight.cli.changes import ask, order, show
-from relight.cli.reader import StoreReader
 from relight.cli.run_check import parse_value
-from relight.errors import ConfigError, NotFoundError
+from relight.cli.store_reader import StoreReader
+from relight.errors import ConfigError, NotFoundError, OverloadedError, StoreError
+from relight.operators.operator import Operator, send_command
+from relight.temporal.connection import connect_temporal
 from relight.types import names
-from relight.types.commands import SetHyperparameters
+from relight.types.commands import COMMANDS, Resume
+from relight.types.payloads import ChangeResult
 from relight.types.rollout import FailureClass
 
 EPILOG = {
+    "pause": """\b
+Examples:
+  relight pause calculator-1 --reason 'the cluster is needed'""",
+    "resume": """\b
+Examples:
+  relight resume calculator-1""",
+    "stop": """\b
+Examples:
+  relight stop calculator-1
+  relight stop calculator-1 --after-step 40""",
     "cancel": """\b
 Examples:
   relight cancel calculator-1 --reason 'wrong data set'
@@ -33,20 +52,47 @@ Examples:
   relight set calculator-1 group_size=16 concurrency=64
   relight set calculator-1 resources=@prompts.json""",
 }
-HYPERPARAMETERS = frozenset(SetHyperparameters.model_fields) - {"actor"}
-SETTABLE = (*sorted(HYPERPARAMETERS), "concurrency", "resources", "resources_id")
+SETTING = (names.SET_HYPERPARAMETERS, names.UPDATE_RESOURCES, names.SET_CONCURRENCY)
+SETTABLE = {key: action for action in SETTING for key in sorted(COMMANDS[action].model.model_fields) if key != "actor"}
+"""Keys of `relight set`, and the command that sets each."""
+Run = Annotated[str, typer.Argument(help="Name of the run.")]
+Reason = Annotated[str, typer.Option(help="Shown wherever the run is shown.", show_default=False)]
+
+
+async def pause(run: Run, reason: Reason = "") -> None:
+    """Begin no attempt, batch, update or evaluation; what is under way ends and counts."""
+    await give_and_show(run, names.PAUSE, {"reason": reason}, "paused")
+
+
+async def resume(run: Run) -> None:
+    """Lift a pause, or drive a run again that no workflow drives: its recorded steps and finished rollouts count."""
+    async with operator() as op:
+        result = await op.resume(run, Resume(actor=getpass.getuser()))
+    driven = isinstance(result.after, dict)
+    show(run, "driven again" if driven else "resumed", result)
+
+
+async def stop(
+    run: Run,
+    after_step: Annotated[
+        int | None, typer.Option(min=0, help="Finish after this step; default: the step under way.", show_default=False)
+    ] = None,
+) -> None:
+    """Finish a run early: after the step under way, or after a later one."""
+    await give_and_show(run, names.STOP_AFTER_STEP, {"step": after_step}, "stopping")
 
 
 async def cancel(
     target: Annotated[str, typer.Argument(metavar="RUN|ROLLOUT", help="A run, or the id of one rollout.")],
-    reason: Annotated[str, typer.Option(help="Shown wherever it is shown.", show_default=False)] = "",
+    reason: Reason = "",
 ) -> None:
     """End a run, or one rollout of it, which then trains nothing. A run can be driven again with `relight resume`."""
     run, rollout_id = await find(target)
     if rollout_id is None:
-        await order(run, names.CANCEL, {"reason": reason}, "told to end")
+        await give_and_show(run, names.CANCEL, {"reason": reason}, "being cancelled")
         return
-    await order(run, names.CANCEL_ROLLOUT, {"rollout_id": rollout_id, "reason": reason}, f"without {rollout_id} now")
+    value = {"rollout_id": rollout_id, "reason": reason}
+    await give_and_show(run, names.CANCEL_ROLLOUT, value, f"cancelling {rollout_id}")
 
 
 async def retry(
@@ -62,7 +108,7 @@ async def retry(
     """
     run, rollout_id = await find(target)
     if rollout_id is not None:
-        result = await ask(run, names.RETRY_ROLLOUT, {"rollout_id": rollout_id})
+        result = await give(run, names.RETRY_ROLLOUT, {"rollout_id": rollout_id})
         made = result.after.get("inspection") if isinstance(result.after, dict) else None
         what = f"inspecting {rollout_id}: relight rollouts show {made}" if made else f"trying {rollout_id} again"
         show(run, what, result)
@@ -70,7 +116,7 @@ async def retry(
     if not failed:
         raise ConfigError(f"{run} is a run: give --failed to try all its failed rollouts again, or name one rollout")
     value = {"failure_class": failure_class.value if failure_class else None}
-    await order(run, names.RETRY_FAILED, value, "trying failed rollouts again")
+    await give_and_show(run, names.RETRY_FAILED, value, "trying failed rollouts again")
 
 
 async def set_(
@@ -80,8 +126,50 @@ async def set_(
     ],
 ) -> None:
     """Change a live run. Concurrency acts at once, all else from the first step on that is not planned."""
-    for action, value in orders(parse_pairs(settings)):
-        await order(run, action, value, f"changed ({', '.join(sorted(value))})")
+    for action, value in commands_for(parse_pairs(settings)):
+        await give_and_show(run, action, value, f"changed ({', '.join(sorted(value))})")
+
+
+async def give_and_show(run: str, action: str, value: dict[str, Any], done: str) -> None:
+    """Give a live run a command, and show its answer."""
+    show(run, done, await give(run, action, value))
+
+
+async def give(run: str, action: str, value: dict[str, Any]) -> ChangeResult:
+    """Give a live run a command; its answer."""
+    value, key = {**value, "actor": getpass.getuser()}, uuid.uuid4().hex
+    if COMMANDS[action].by_store and (written := await write(run, action, value, key)):
+        return written
+    client = await connect_temporal(output.settings())
+    return await send_command(client, run, action, value, key)
+
+
+async def write(run: str, action: str, value: dict[str, Any], key: str) -> ChangeResult | None:
+    """Have the store do a command, whether or not Temporal answers; None where it can't, and Temporal may."""
+    try:
+        async with StoreReader.from_settings(output.settings()) as store:
+            done = await store.give_command(run, action, value, key)
+    except (StoreError, OverloadedError, NotFoundError):
+        return None
+    return ChangeResult.model_validate(done.result) if done.result else None
+
+
+@asynccontextmanager
+async def operator() -> AsyncGenerator[Operator]:
+    """What gives commands for the user of this command line."""
+    settings = output.settings()
+    client = await connect_temporal(settings)
+    async with StoreReader.from_settings(settings) as reader:
+        yield Operator(client, reader, settings.orchestrator_queue)
+
+
+def show(run: str, done: str, result: ChangeResult) -> None:
+    """Show the result of a command."""
+    if output.wants_json():
+        output.emit({"run": run, **result.model_dump(mode="json")})
+        return
+    where = f", effective at step {result.effective_step}" if result.effective_step is not None else ""
+    output.say(f"run {run} is {done}{where}")
 
 
 async def find(target: str) -> tuple[str, str | None]:
@@ -119,20 +207,16 @@ def parse_pairs(pairs: list[str]) -> dict[str, Any]:
     return found
 
 
-def orders(values: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """The commands that set these values; all are known before the first is given.
+def commands_for(values: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """The commands that set these values; all are checked before the first is given.
 
     Raises:
         ConfigError: a key that can't be set.
     """
     if unknown := [key for key in values if key not in SETTABLE]:
         raise ConfigError(f"{', '.join(unknown)}: can't be set on a live run; it takes {', '.join(SETTABLE)}")
-    kinds = {
-        names.SET_HYPERPARAMETERS: {key: value for key, value in values.items() if key in HYPERPARAMETERS},
-        names.UPDATE_RESOURCES: {key: value for key, value in values.items() if key.startswith("resources")},
-        names.SET_CONCURRENCY: {key: value for key, value in values.items() if key == "concurrency"},
-    }
-    return [(action, value) for action, value in kinds.items() if value]
+    found = [(action, {key: values[key] for key in values if SETTABLE[key] == action}) for action in SETTING]
+    return [(action, value) for action, value in found if value]
 
 
 def _read(path: Path) -> Any:

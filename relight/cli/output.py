@@ -1,7 +1,7 @@
-"""What every command shares: where it was told to look, and how it prints.
+"""What all commands share: the options of this invocation, and how to print.
 
-A command's module asks `settings()` for addresses and `say()`, `show()`, `emit()` to print; `--json` turns the last two
-into JSON lines on stdout. No command formats errors itself: it raises a `RelightError`.
+A command takes addresses from `settings()` and prints with `say()` for people and `emit()` for `--json`. It does not
+format errors: it raises a `RelightError`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BAD_INPUT = (ConfigError, DatasetError, AgentLoadError, ModelError, InvalidReque
 
 @dataclass
 class Invocation:
-    """The flags that all commands take."""
+    """The shared options as given on the command line."""
 
     flags: dict[str, Any] = field(default_factory=dict[str, Any])
     """Settings given on the command line."""
@@ -31,11 +31,11 @@ class Invocation:
 
 
 current = Invocation()
-"""This process' command line; set by the command table, read by commands."""
+"""The options of this process; set by `shared_options`, read by commands."""
 
 
 def settings() -> Settings:
-    """The settings, command line first."""
+    """The settings, in which command-line options take precedence."""
     from relight.settings import resolve  # pydantic takes 0.15 s to import, and --help needs none of it
 
     return resolve(current.flags).settings
@@ -47,18 +47,18 @@ def wants_json() -> bool:
 
 
 def emit(value: Mapping[str, Any]) -> None:
-    """One JSON line on stdout."""
+    """Print one JSON line on stdout."""
     sys.stdout.buffer.write(orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS) + b"\n")
     sys.stdout.buffer.flush()
 
 
 def say(text: str) -> None:
-    """One line for people on stdout; with `--json` on stderr, where it is in nobody's way."""
+    """Print one line for people on stdout; with `--json` on stderr, so that stdout has JSON lines only."""
     print(text, file=sys.stderr if current.json else sys.stdout, flush=True)
 
 
 def exit_code(error: RelightError) -> int:
-    """2 for bad input, 1 for the rest."""
+    """2 for bad input, 1 for other errors."""
     return 2 if isinstance(error, BAD_INPUT) else 1
 
 

@@ -1,4 +1,4 @@
-"""The reward curve of a run as an SVG: training reward by step, held-out reward by policy version."""
+"""The reward curve of a run as an SVG: training reward by step, held-out score by policy version."""
 
 from __future__ import annotations
 
@@ -18,12 +18,20 @@ def plot_run(view: RunView, path: Path) -> Path:
     Raises:
         RelightError: matplotlib is not installed.
     """
-    held_out = {one.version: one.reward for one in view.evaluations if one.reward is not None}
-    return plot_rewards(view.run, view.rewards, held_out, path)
+    scores = {one.version: one.score for one in view.evaluations if one.score is not None}
+    failed = any(one.failed for one in view.evaluations)
+    real = {one.version: one.reward for one in view.evaluations if one.reward is not None} if failed else {}
+    return plot_rewards(view.run, view.rewards, scores, path, real)
 
 
-def plot_rewards(title: str, rewards: Mapping[int, float], held_out: Mapping[int, float], path: Path) -> Path:
-    """Draw training and held-out reward over the steps."""
+def plot_rewards(
+    title: str,
+    rewards: Mapping[int, float],
+    held_out: Mapping[int, float],
+    path: Path,
+    held_out_rewards: Mapping[int, float] | None = None,
+) -> Path:
+    """Draw training reward and held-out score over the steps; with the mean of the real held-out rewards if given."""
     try:
         from matplotlib.figure import Figure  # not pyplot: no display, no global state
     except ImportError as error:
@@ -36,7 +44,10 @@ def plot_rewards(title: str, rewards: Mapping[int, float], held_out: Mapping[int
         axes.plot(steps, smoothed(values), color="#1f5fa8", linewidth=2, label=f"its mean over {SMOOTHING_STEPS} steps")
     if held_out:
         versions, values = zip(*sorted(held_out.items()), strict=True)
-        axes.plot(versions, values, "o-", color="#d1495b", label="held-out reward of a version")
+        axes.plot(versions, values, "o-", color="#d1495b", label="held-out score of a version")
+    if held_out_rewards:
+        versions, values = zip(*sorted(held_out_rewards.items()), strict=True)
+        axes.plot(versions, values, "--", color="#d1495b", linewidth=1, label="its reward, without failures")
     axes.set(title=title, xlabel="step", ylabel="reward")
     axes.locator_params(axis="x", integer=True)
     axes.grid(alpha=0.3)

@@ -1,4 +1,4 @@
-"""Tables and times for people."""
+"""Tables, times and command lines for people."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from relight.cli import output
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table on stdout; where that is no terminal, lines are never cut."""
+    """Print a table; lines are never cut if stdout is not a terminal."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -24,7 +24,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def own_program(folder: Path | None = None) -> str:
-    """How the `relight` command beside this Python is called from here, for lines that are printed to be copied."""
+    """How to call the `relight` command of this Python from this folder, for printed command lines."""
     beside = Path(sys.executable).with_name("relight")
     if not beside.exists():
         return f"{sys.executable} -m relight.cli"
@@ -35,18 +35,18 @@ def own_program(folder: Path | None = None) -> str:
 
 
 def command_line(*words: str) -> str:
-    """A command to come back with: the program as it is called here, and the home folder where one was given."""
+    """A `relight` command line that the user can copy, with the home folder if one was given."""
     home = output.current.flags.get("home")
     return " ".join([own_program(), *words, *(["--home", str(home)] if home else [])])
 
 
 def when(moment: datetime | None) -> str:
-    """A point in time, in the reader's own zone."""
+    """A point in time, in the user's time zone."""
     return moment.astimezone().strftime("%Y-%m-%d %H:%M:%S") if moment else "-"
 
 
 def duration(start: datetime, end: datetime | None) -> str:
-    """How long something took, or that it goes on."""
+    """How long something took, or that it is under way."""
     return f"{(end - start).total_seconds():.1f} s" if end else "under way"
 
 
@@ -57,5 +57,5 @@ def shorten(text: str, width: int) -> str:
 
 
 def indent(text: str, by: str = "    ") -> str:
-    """A block of text, set in."""
+    """A block of text, indented."""
     return "\n".join(f"{by}{line}" for line in text.rstrip().splitlines())

@@ -1,4 +1,4 @@
-"""`relight rollouts`: a run's samples, and why each attempt died."""
+"""`relight rollouts`: a run's rollouts, and why each attempt failed."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import typer
 
 from relight.cli import output
 from relight.cli.progress import number_text
-from relight.cli.reader import StoreReader
 from relight.cli.render import duration, indent, print_table, shorten, when
+from relight.cli.store_reader import StoreReader
+from relight.emitter.names import PRIMARY
 from relight.errors import ConfigError
-from relight.types.views import AttemptView, GenerationView, RolloutSummary, RolloutView
+from relight.types.views import AttemptView, GenerationView, RewardView, RolloutSummary, RolloutView
 
 EPILOG = """\b
 Examples:
@@ -24,14 +25,16 @@ SHOWN_CHARACTERS = 2000
 
 async def rollouts(
     target: Annotated[list[str], typer.Argument(metavar="RUN | show ROLLOUT", help="A run, or `show` and a rollout.")],
-    step: Annotated[int | None, typer.Option(min=0, help="Of this step.", show_default=False)] = None,
-    kind: Annotated[str | None, typer.Option(help="train, eval or inspect.", show_default=False)] = None,
-    status: Annotated[str | None, typer.Option(help="Such as running or succeeded.", show_default=False)] = None,
+    step: Annotated[int | None, typer.Option(min=0, help="Only those of this step.", show_default=False)] = None,
+    kind: Annotated[str | None, typer.Option(help="Only train, eval or inspect.", show_default=False)] = None,
+    status: Annotated[
+        str | None, typer.Option(help="Only this status, such as running or succeeded.", show_default=False)
+    ] = None,
     failed: Annotated[bool, typer.Option("--failed", help="Only failed ones.")] = False,
     failure_class: Annotated[
         str | None, typer.Option("--class", help="Only this failure class.", show_default=False)
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 200,
+    limit: Annotated[int, typer.Option(min=1, help="Show at most this many.")] = 200,
 ) -> None:
     """List a run's rollouts, or show one with its attempts, model calls and rewards."""
     async with StoreReader.from_settings(output.settings()) as reader:
@@ -51,17 +54,17 @@ async def _list(reader: StoreReader, run: str, filters: dict[str, Any], limit: i
             output.emit(rollout.model_dump(mode="json"))
         return
     if not found:
-        output.say(f"no such rollouts of run {run}")
+        output.say(f"run {run} has no such rollouts")
         return
     print_table(COLUMNS, [rollout_row(rollout) for rollout in found])
     if more:
-        output.say(f"and more; --limit is {limit}")
+        output.say(f"only the first {limit} are shown; --limit shows more")
 
 
 async def collect(
     reader: StoreReader, run: str, filters: dict[str, Any], limit: int
 ) -> tuple[list[RolloutSummary], bool]:
-    """The first rollouts that pass, page by page; True where there are more."""
+    """The first rollouts that match, read page by page; True if there are more."""
     found: list[RolloutSummary] = []
     cursor: str | None = None
     while len(found) < limit:
@@ -98,30 +101,38 @@ async def _show(reader: StoreReader, rollout_id: str) -> None:
 
 
 def rollout_lines(rollout: RolloutView, calls: list[GenerationView]) -> list[str]:
-    """A rollout for people: what it was given, each try, each model call."""
+    """The description of a rollout: its input, each attempt, each model call."""
     lines = [
         f"rollout  {rollout.rollout_id}",
         f"status   {rollout.status}{f' ({rollout.failure_class})' if rollout.failure_class else ''}",
-        f"place    run {rollout.run}, {place_of(rollout)}",
+        f"place    run {rollout.run}, {position_text(rollout)}",
         *([f"inspected by {', '.join(rollout.inspections)}"] if rollout.inspections else []),
         f"reward   {number_text(rollout.reward)}",
         f"input    {shorten(str(rollout.input), SHOWN_CHARACTERS)}",
     ]
     for attempt in rollout.tries:
         lines += attempt_lines(attempt, attempt.attempt_id == rollout.counted)
+        lines += [reward_line(reward) for reward in rollout.rewards if reward.attempt_id == attempt.attempt_id]
         lines += [line for call in calls if call.attempt_id == attempt.attempt_id for line in call_lines(call)]
     return lines
 
 
-def place_of(rollout: RolloutView) -> str:
-    """What it is for."""
+def position_text(rollout: RolloutView) -> str:
+    """The position of a rollout in its run."""
     if rollout.inspects:
-        return f"an inspection of {rollout.inspects}, which counts for nothing"
+        return f"an inspection of {rollout.inspects}, which is not used for training"
     return f"{rollout.kind} {rollout.step}, group {rollout.group_number}, index {rollout.index_in_group}"
 
 
+def reward_line(reward: RewardView) -> str:
+    """A reward, its grader, and the grader's feedback."""
+    primary = ", primary" if reward.primary and reward.dimension != PRIMARY else ""
+    why = f": {shorten(reward.feedback, SHOWN_CHARACTERS)}" if reward.feedback else ""
+    return f"  reward {reward.dimension} by {reward.grader}: {number_text(reward.value)}{primary}{why}"
+
+
 def attempt_lines(attempt: AttemptView, counts: bool) -> list[str]:
-    """One try and why it ended."""
+    """One attempt and why it ended."""
     ended = f"{attempt.status}{f' ({attempt.failure_class})' if attempt.failure_class else ''}"
     lines = [
         "",
@@ -131,6 +142,8 @@ def attempt_lines(attempt: AttemptView, counts: bool) -> list[str]:
     ]
     if attempt.message:
         lines.append(f"  why: {attempt.message}")
+    if attempt.spans_dropped:
+        lines.append(f"  spans dropped: {attempt.spans_dropped}, malformed or over the limit of an attempt")
     if attempt.error and attempt.error.get("traceback"):
         lines.append(indent(str(attempt.error["traceback"])))
     if attempt.output:
@@ -144,13 +157,13 @@ def call_lines(call: GenerationView) -> list[str]:
         f"  call {call.call_number}{f'.{call.choice}' if call.choice else ''}: version {call.version_start},"
         f" {call.prompt_tokens} + {call.response_tokens} tokens, {call.finish_reason}, {call.seconds:.2f} s,"
         f" delivered: {call.delivered}",
-        f"    asked:    {shorten(asked(call.request), 300)}",
-        f"    answered: {shorten(answered(call.response, call.choice), 300)}",
+        f"    asked:    {shorten(last_message(call.request), 300)}",
+        f"    answered: {shorten(answer_text(call.response, call.choice), 300)}",
     ]
 
 
-def asked(request: Any) -> str:
-    """The last thing that the agent said to the model."""
+def last_message(request: Any) -> str:
+    """The content of the last message in the agent's request."""
     if not isinstance(request, dict):
         return "-"
     messages = request.get("messages")
@@ -159,8 +172,8 @@ def asked(request: Any) -> str:
     return str(request.get("prompt", "-"))
 
 
-def answered(response: Any, choice: int) -> str:
-    """What the model said."""
+def answer_text(response: Any, choice: int) -> str:
+    """The content of the model's answer."""
     choices = response.get("choices") if isinstance(response, dict) else None
     for found in choices if isinstance(choices, list) else []:
         if isinstance(found, dict) and found.get("index", 0) == choice:

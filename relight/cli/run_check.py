@@ -1,6 +1,6 @@
 """Checks a run file, its data sets and its model before anything starts.
 
-The workflow makes the same checks with the same messages; here they come first, on the user's own terminal.
+The workflow makes the same checks with the same messages; here they are made first, on the user's machine.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from relight.datasets import load_tasks, stored_id
-from relight.descendants import set_key
+from relight.datasets import is_stored, load_tasks
 from relight.errors import ConfigError
 from relight.models import check_model
+from relight.operators.derived_runs import set_key
 from relight.types.names import RUN_NAME
 from relight.types.run_file import RunFile, parse_run_file
 
@@ -26,7 +26,7 @@ class CheckedRun:
 
     file: RunFile
     train_rows: int | None
-    """None where the set is in the store already, or was not looked at."""
+    """None if the data set is in the store already, or was not checked."""
     evaluation_rows: int | None
 
 
@@ -34,7 +34,7 @@ def read_run_file(path: Path, overrides: Sequence[str] = ()) -> RunFile:
     """Read and validate a run file; each override is `key=value` with a dotted key.
 
     Raises:
-        ConfigError: one message that names the file and each key at fault.
+        ConfigError: with one message that names the file and each wrong key.
     """
     data = _read_json(path)
     for override in overrides:
@@ -46,10 +46,10 @@ def read_run_file(path: Path, overrides: Sequence[str] = ()) -> RunFile:
 
 
 def check_run(path: Path, data_root: Path, overrides: Sequence[str] = (), *, files: bool = True) -> CheckedRun:
-    """Check everything that can be checked from here; `files=False` leaves data and model to the cluster.
+    """Check everything that can be checked on this machine; `files=False` leaves data and model to the cluster.
 
     Raises:
-        ConfigError, DatasetError, ModelError: what is wrong, where, and the mend.
+        ConfigError, DatasetError, ModelError: what is wrong, where, and how to correct it.
     """
     file = read_run_file(path, overrides)
     if not files:
@@ -63,10 +63,10 @@ def check_run(path: Path, data_root: Path, overrides: Sequence[str] = (), *, fil
 
 
 def apply_override(data: dict[str, Any], override: str) -> None:
-    """Set one dotted key. The value is JSON where it parses as such, else text."""
+    """Set one dotted key. The value is JSON if it parses as such, else text."""
     key, separator, text = override.partition("=")
     if not separator or not key:
-        raise ConfigError(f"--set {override}: give it as key=value, such as algorithm.learning_rate=3e-4")
+        raise ConfigError(f"--set {override}: not KEY=VALUE, such as algorithm.learning_rate=3e-4")
     if key.startswith("data.") and isinstance(data.get("data"), str):
         data["data"] = {"train": data["data"]}
     try:
@@ -76,59 +76,47 @@ def apply_override(data: dict[str, Any], override: str) -> None:
 
 
 def check_run_name(name: str) -> str:
-    """The name, if it can be a run's.
+    """Return the name, if it is a valid name of a run.
 
     Raises:
-        ConfigError: it can't.
+        ConfigError: it is not.
     """
     if not RUN_NAME.fullmatch(name):
         raise ConfigError(
-            f"run name {name!r}: lower-case letters, digits, `.`, `_` and `-`, at most 63, the first a letter or digit"
+            f"run name {name!r}: use at most 63 lower-case letters, digits, `.`, `_` and `-`, first a letter or digit"
         )
     return name
 
 
 def name_stem(path: Path) -> str:
-    """What a run of this file is called by default, before its number: the folder that the file lies in."""
+    """The default name of a run of this file, without its number: the name of the file's folder."""
     folder = path.resolve().parent.name or path.stem
     return re.sub(r"[^a-z0-9._-]+", "-", folder.lower()).strip("-._")[:50] or "run"
 
 
 def next_name(stem: str, taken: Sequence[str]) -> str:
-    """`<stem>-<n>` with the next number that no run has."""
+    """`<stem>-<n>` with the next free number."""
     pattern = re.compile(rf"{re.escape(stem)}-(\d+)")
     numbers = [int(match[1]) for match in map(pattern.fullmatch, taken) if match]
     return f"{stem}-{max(numbers, default=0) + 1}"
-
-
-def differing_keys(one: dict[str, Any], other: dict[str, Any], prefix: str = "") -> list[str]:
-    """Dotted keys whose values differ between two run files."""
-    found: list[str] = []
-    for key in sorted(one.keys() | other.keys()):
-        left, right = one.get(key), other.get(key)
-        if isinstance(left, dict) and isinstance(right, dict):
-            found += differing_keys(left, right, f"{prefix}{key}.")
-        elif left != right:
-            found.append(f"{prefix}{key}")
-    return found
 
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
         data = json.loads(path.read_text())
     except FileNotFoundError as error:
-        raise ConfigError(f"{path}: there is no such run file") from error
+        raise ConfigError(f"{path}: the run file does not exist") from error
     except json.JSONDecodeError as error:
         raise ConfigError(f"{path}: not JSON: {error.msg} (line {error.lineno}, column {error.colno})") from error
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: can't be read: {error}") from error
     if not isinstance(data, dict):
-        raise ConfigError(f"{path}: a run file is one JSON object; `relight schema` prints its schema")
+        raise ConfigError(f"{path}: a run file has to be one JSON object; `relight schema` prints its schema")
     return data
 
 
 def parse_value(text: str) -> Any:
-    """JSON where it parses as such, else the text."""
+    """The JSON value if the text parses as such, else the text."""
     try:
         return json.loads(text)
     except ValueError:
@@ -136,6 +124,6 @@ def parse_value(text: str) -> Any:
 
 
 def _count(source: str, data_root: Path, required_fields: Sequence[str]) -> int | None:
-    if stored_id(source) is not None:
+    if is_stored(source):
         return None
     return len(load_tasks(source, data_root, required_fields).rows)

@@ -1,4 +1,4 @@
-"""`relight runs`: what was trained and what is training."""
+"""`relight runs`: the list of runs."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import typer
 
 from relight.cli import output
 from relight.cli.progress import number_text, size_text
-from relight.cli.reader import StoreReader
 from relight.cli.render import print_table, shorten, when
+from relight.cli.store_reader import StoreReader
 from relight.types.views import RunSummary
 
 EPILOG = """\b
@@ -19,7 +19,7 @@ Examples:
 COLUMNS = ("run", "status", "step", "reward", "held-out", "agent", "algorithm", "files", "started", "")
 
 
-async def runs(limit: Annotated[int, typer.Option(min=1, max=1000, help="Show the newest so many.")] = 50) -> None:
+async def runs(limit: Annotated[int, typer.Option(min=1, max=1000, help="Show this many of the newest.")] = 50) -> None:
     """List runs, newest first."""
     async with StoreReader.from_settings(output.settings()) as reader:
         found = await reader.runs(limit)
@@ -31,7 +31,7 @@ async def runs(limit: Annotated[int, typer.Option(min=1, max=1000, help="Show th
 
 
 def show_runs(found: list[RunSummary]) -> None:
-    """A table for people."""
+    """Print a table of runs."""
     if not found:
         output.say("no runs yet; start one with `relight train FILE`")
         return
@@ -39,13 +39,13 @@ def show_runs(found: list[RunSummary]) -> None:
 
 
 def why(run: RunSummary) -> str:
-    """What stands in the way of a run, or what it is warned of."""
+    """Why a run failed, is paused or waits, or else its warnings."""
     if run.error:
         return run.error
     if run.paused and run.pause_reason:
         return shorten(run.pause_reason, 200)
     if run.waiting_for:
-        return f"waiting for {run.waiting_for}"
+        return f"waiting: {run.waiting_for}"
     return shorten("; ".join(f"warning: {text}" for _, text in sorted(run.warnings.items())), 200)
 
 
@@ -54,7 +54,7 @@ def run_row(run: RunSummary) -> list[str]:
     status = f"{run.status}: {run.phase}" if run.status == "running" and run.phase else run.status
     return [
         run.run,
-        "paused" if run.paused else status,
+        "paused" if run.paused and not run.cancel_requested else status,
         f"{run.step}/{run.total_steps}",
         number_text(run.reward),
         number_text(run.held_out),

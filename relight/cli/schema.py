@@ -1,4 +1,4 @@
-"""`relight schema`: what a run file may hold."""
+"""`relight schema`: the JSON Schema of run files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Examples:
 def schema() -> None:
     """Print the JSON Schema of a run file.
 
-    Editors that are given it complete and check run files while you write.
+    Editors can use it to complete and check run files.
     """
     from relight.types.run_file import RunFile  # pydantic's models are built on import; --help needs none
 

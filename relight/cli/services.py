@@ -1,22 +1,24 @@
-"""`relight store | gateway | orchestrator | gpu-worker | runner`: one service each, as a process of its own.
+"""`relight store | gateway | orchestrator | gpu-worker | runner`: each runs one service in this process.
 
-Thin: the service's module is imported first (that may take long), then what it needs is waited for, then it serves.
+The service's module is imported first, which may take long; then the command waits for the services that it needs.
 """
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relight import logs
-from relight.cli import output, process
+from relight.cli import event_loop, output
 from relight.errors import RelightError
+from relight.observability import logs
+from relight.retrying import ExponentialBackoff, retry
+from relight.transport.open_files import allow_open_files
 
 if TYPE_CHECKING:
     from relight.settings import Settings
@@ -27,14 +29,16 @@ Drain = Annotated[
         "--drain-seconds",
         min=0,
         metavar="SECONDS",
-        help="How long what is under way may go on after SIGTERM; the rest is handed back. Default: 20.",
+        help="How long work under way may continue after SIGTERM; the rest is handed back. Default: 20.",
         show_default=False,
     ),
 ]
 Wait = Annotated[
-    float, typer.Option("--wait", help="Seconds to wait for what it needs before it gives up.", metavar="SECONDS")
+    float, typer.Option("--wait", help="Seconds to wait for the services that this one needs.", metavar="SECONDS")
 ]
-ISOLATION = "process: every attempt gets a process of its own, whatever the run file says."
+CHECK_SECONDS = 0.2
+"""Between two checks of what a service needs."""
+ISOLATION = "process: each attempt runs in its own process, even if the run file says otherwise."
 
 
 class Isolation(StrEnum):
@@ -64,50 +68,51 @@ Examples:
 
 
 def store(wait: Wait = 0.0, drain: Drain = None) -> None:
-    """Serve the store over HTTP: what runners, gateways and the command line ask. Any number may share a Postgres."""
-    from relight.worker.ports import address
+    """Serve the store over HTTP to runners, gateways and the command line. Any number of them may share a Postgres."""
+    from relight.stack.ports import address
 
     host, port = address(output.settings().store_url)
     _serve("relight.store_api.server", ("postgres",), wait, drain, listens="store_url", arguments=(host, port))
 
 
 def gateway(wait: Wait = 0.0, drain: Drain = None) -> None:
-    """Serve model calls to agents, record every one of them, and wait where an engine is away."""
+    """Serve model calls to agents and record them. Calls wait while no engine is ready."""
     _serve("relight.llm_proxy.server", ("store",), wait, drain, listens="gateway_url")
 
 
 def orchestrator(
     build_id: Annotated[
-        str | None, typer.Option(help="Build of this code; see docs/deployments.md.", show_default=False)
+        str | None, typer.Option(help="Build id of this code; see docs/deployments.md.", show_default=False)
     ] = None,
     deployment: Annotated[
-        str | None, typer.Option(help="Worker deployment of the build. Default: relight.", show_default=False)
+        str | None,
+        typer.Option(help="Worker deployment of this build. Default: relight.", show_default=False),
     ] = None,
     wait: Wait = 0.0,
     drain: Drain = None,
 ) -> None:
-    """Host the workflows and the activities that plan and record. Several processes scale it."""
+    """Run the workflows and the activities that plan and record. Several orchestrators may run at once."""
     flags = {"build_id": build_id, "deployment": deployment}
     if build_id:
-        os.environ["RELIGHT_BUILD_ID"] = build_id  # the definitions of workflows read it as they are made
+        os.environ["RELIGHT_BUILD_ID"] = build_id  # read when the workflow definitions are imported
     _serve("relight.worker.orchestrator", ("postgres", "temporal"), wait, drain, flags=flags)
 
 
 def gpu_worker(wait: Wait = 0.0, drain: Drain = None) -> None:
-    """Hold the engines (vLLM) and the trainer process (verl) of this host."""
+    """Run the engine (vLLM) and the trainer process (verl) of this host."""
     _serve("relight.gpu_worker.service", ("postgres", "temporal"), wait, drain)
 
 
 def runner(
     references: Annotated[list[str], typer.Argument(metavar="REF...", help="Agents as package.module:name.")],
-    concurrency: Annotated[int | None, typer.Option(min=1, help="Attempts at a time.", show_default=False)] = None,
+    concurrency: Annotated[int | None, typer.Option(min=1, help="Attempts at once.", show_default=False)] = None,
     isolation: Annotated[Isolation | None, typer.Option(help=ISOLATION, show_default=False)] = None,
     env: Annotated[list[str] | None, typer.Option(help="Environment variable that attempts may see.")] = None,
     python: Annotated[str | None, typer.Option(help="Python that runs the agents.", show_default=False)] = None,
     wait: Wait = 0.0,
     drain: Drain = None,
 ) -> None:
-    """Serve the agents that are named, and no others: run their attempts, watch over them, report them."""
+    """Serve the named agents, and no others: run their attempts and report the results."""
     options: dict[str, Any] = {
         "isolation": isolation and isolation.value,
         "environment": tuple(env or ()),
@@ -129,57 +134,52 @@ def _serve(
     arguments: tuple[Any, ...] = (),
     **options: Any,
 ) -> None:
-    from relight.draining import HAND_BACK_SECONDS
     from relight.settings import resolve
+    from relight.temporal.draining import HAND_BACK_SECONDS
 
     resolved = resolve({**output.current.flags, **(flags or {}), "drain_seconds": drain_seconds})
     settings = resolved.settings
     logs.configure(settings.log_level)
     if listens:
-        from relight.worker.ports import require_free
+        from relight.stack.ports import require_free
 
         require_free(getattr(settings, listens), listens.removesuffix("_url"), resolved.sources[listens])
     service = importlib.import_module(module)
+
+    allow_open_files()
 
     async def main() -> None:
         await wait_for(settings, needs, wait_seconds)
         await service.serve(settings, *arguments, **options)
 
-    process.run_service(main(), settings.drain_seconds + HAND_BACK_SECONDS)
+    event_loop.run_service(main(), settings.drain_seconds + HAND_BACK_SECONDS)
 
 
 async def wait_for(settings: Settings, needs: tuple[str, ...], seconds: float) -> None:
-    """Return when everything answers.
+    """Return when all needed services answer.
 
     Raises:
-        RelightError: the last refusal, once the time is over.
+        RelightError: the last error, if one does not answer in time.
     """
-    deadline = asyncio.get_running_loop().time() + seconds
-    for check in [CHECKS[need] for need in needs]:
-        while True:
-            try:
-                await check(settings)
-                break
-            except RelightError:
-                if asyncio.get_running_loop().time() >= deadline:
-                    raise
-            await asyncio.sleep(0.2)
+    backoff = ExponentialBackoff(CHECK_SECONDS, CHECK_SECONDS, within_seconds=seconds)
+    for need in needs:
+        await retry(partial(CHECKS[need], settings), RelightError, backoff=backoff)
 
 
 async def _postgres(settings: Settings) -> None:
-    from relight.connections import connect_database
+    from relight.store.database import connect_database
 
     await (await connect_database(settings, max_size=1)).close()
 
 
 async def _temporal(settings: Settings) -> None:
-    from relight.connections import connect_temporal
+    from relight.temporal.connection import connect_temporal
 
     await connect_temporal(settings, timeout_seconds=2.0)
 
 
 async def _store(settings: Settings) -> None:
-    from relight.worker.health import require_http
+    from relight.stack.health import require_http
 
     await require_http(f"{settings.store_url}/healthz", "the store service", "RELIGHT_STORE_URL")
 

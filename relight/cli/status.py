@@ -1,4 +1,4 @@
-"""`relight status`: the stack, who serves what, and the runs; or one run, once or until it ends."""
+"""`relight status`: the stack, its services, task queues and runs; or one run, once or until it ends."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Annotated
 import typer
 
 from relight.cli import output
-from relight.cli.disks import full_disks
+from relight.cli.full_disks import full_disks
 from relight.cli.progress import step_event, summary_lines
-from relight.cli.reader import StoreReader
-from relight.cli.stack_view import look_around, show
+from relight.cli.stack_overview import read_overview, show
+from relight.cli.store_reader import StoreReader
 from relight.cli.train import watch as watch_run
-from relight.connections import connect_temporal
 from relight.errors import NotFoundError
 from relight.settings import Settings
+from relight.temporal.connection import connect_temporal
 from relight.types.views import StepView
 
 EPILOG = """\b
@@ -29,7 +29,7 @@ async def status(
     run: Annotated[str | None, typer.Argument(help="A run; without it, the stack.", show_default=False)] = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Show the run until it ends.")] = False,
 ) -> None:
-    """Show the stack's parts, task queues and runs; or how a run stands. Ctrl-C ends only the watching."""
+    """Show the stack with its task queues and runs, or one run. Ctrl-C ends only the watching."""
     settings = output.settings()
     async with StoreReader.from_settings(settings) as reader:
         if watch:
@@ -41,14 +41,14 @@ async def status(
 
 
 async def newest_active(reader: StoreReader) -> str:
-    """The newest run that goes on.
+    """The newest run that is running.
 
     Raises:
-        NotFoundError: none does.
+        NotFoundError: no run is.
     """
     active = [known.run for known in await reader.runs() if known.status == "running"]
     if not active:
-        raise NotFoundError("no run goes on; `relight runs` lists those that ended")
+        raise NotFoundError("no run is running; `relight runs` lists those that ended")
     return active[0]
 
 
@@ -58,7 +58,7 @@ async def _watch(run: str, reader: StoreReader, settings: Settings) -> None:
 
 async def _show_run(run: str, reader: StoreReader, settings: Settings) -> None:
     disks = full_disks(settings.home)
-    if not output.wants_json():  # first, since the store may have no answer because of it
+    if not output.wants_json():  # first, as a full disk may be why the store does not answer
         for disk in disks:
             output.say(f"disk      {disk}")
     view = await reader.run(run)
@@ -78,7 +78,7 @@ def step_lines(steps: list[StepView], total: int) -> list[str]:
 
 
 async def _show_stack(settings: Settings, reader: StoreReader) -> None:
-    found = await look_around(settings, reader)
+    found = await read_overview(settings, reader)
     if output.wants_json():
         output.emit(found.model_dump(mode="json"))
     else:

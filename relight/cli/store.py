@@ -1,4 +1,4 @@
-"""`relight store`: the service, and what looks after its Postgres: `relight store check`, `relight store retain`."""
+"""`relight store`: serve the store; `relight store check` and `relight store retain` maintain its Postgres."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from relight.cli.render import print_table
 from relight.errors import ConfigError
 
 if TYPE_CHECKING:
-    from relight.store.check import Violation
-    from relight.store.retention import Day
+    from relight.store.maintenance.check import Violation
+    from relight.store.maintenance.retention import Day
 
 EPILOG = """\b
 Examples:
@@ -32,16 +32,16 @@ app = typer.Typer(
 
 @app.callback()
 def serve(context: typer.Context, wait: services.Wait = 0.0, drain: services.Drain = None) -> None:
-    """Serve the store over HTTP: what runners, gateways and the command line ask. Any number may share a Postgres."""
+    """Serve the store over HTTP to runners, gateways and the command line. Any number of them may share a Postgres."""
     if context.invoked_subcommand is None:
         services.store(wait, drain)
 
 
 @app.command()
 async def check() -> None:
-    """Check the invariants of the store in Postgres; exit code 1 where one does not hold."""
-    from relight.connections import connect_database
-    from relight.store.check import check_store, invariants
+    """Check the invariants of the store in Postgres; exit code 1 if one does not hold."""
+    from relight.store.database import connect_database
+    from relight.store.maintenance.check import check_store, invariants
 
     database = await connect_database(output.settings(), migrate=False, max_size=1)
     try:
@@ -64,7 +64,7 @@ def _show_violations(found: list[Violation], checked: int) -> None:
         for row in violation.rows:
             output.say("  " + ", ".join(f"{name} {_text(value)}" for name, value in row.items()))
         if violation.more:
-            output.say("  and more")
+            output.say("  ... (more rows)")
     output.say(f"{checked} invariants checked, {len(found) or 'none'} broken")
 
 
@@ -75,16 +75,17 @@ def _text(value: Any) -> str:
 @app.command()
 async def retain(
     older_than: Annotated[
-        str | None, typer.Option(metavar="AGE", help="Drop days older than this, such as 30d.", show_default=False)
+        str | None, typer.Option(metavar="AGE", help="Delete days older than this, such as 30d.", show_default=False)
     ] = None,
     max_size: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="Drop oldest days above this, such as 50GB.", show_default=False)
+        str | None,
+        typer.Option(metavar="SIZE", help="Delete oldest days above this, such as 50GB.", show_default=False),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be dropped.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be deleted.")] = False,
 ) -> None:
-    """Drop spans, model calls and bodies by day; rollouts, rewards and the ledger stay, and what a run needs."""
-    from relight.connections import connect_database
-    from relight.store import retention
+    """Delete spans, model calls and their bodies by day. Rollouts, rewards, the ledger and what a run needs stay."""
+    from relight.store.database import connect_database
+    from relight.store.maintenance import retention
 
     settings = output.settings()
     days = retention.parse_days(older_than) if older_than else settings.retention_days

@@ -9,17 +9,20 @@ from urllib.parse import quote
 
 import typer
 from temporalio.client import Client
+from temporalio.service import RPCError
 
+from relight.activities.pollers import why_waiting
 from relight.cli import output
+from relight.cli.display import make_display
 from relight.cli.follow import RunSource, follow
-from relight.cli.launch import launch
-from relight.cli.reader import StoreReader
 from relight.cli.render import command_line
 from relight.cli.run_check import check_run, check_run_name, name_stem, next_name
-from relight.cli.screens import make_screen
-from relight.connections import connect_temporal
+from relight.cli.start_run import launch
+from relight.cli.store_reader import StoreReader
 from relight.settings import Settings
-from relight.types.names import train_id
+from relight.temporal.connection import connect_temporal
+from relight.types.names import GPU_QUEUE, train_id
+from relight.types.payloads import CheckInput
 from relight.types.run_file import RunFile
 
 DETACHED_EXIT_CODE = 130
@@ -40,12 +43,12 @@ async def train(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the file, dotted.")
     ] = None,
     check: Annotated[
-        bool, typer.Option(help="Look at data sets and model from here; --no-check leaves that to the cluster.")
+        bool, typer.Option(help="Check data sets and model on this machine; --no-check leaves that to the cluster.")
     ] = True,
 ) -> None:
-    """Start a run, or go on with it, and watch it. Ctrl-C detaches; the run goes on.
+    """Start or resume a run, and watch it. Ctrl-C ends only the watching; the run goes on.
 
-    Exit code 0: the run finished. 1: it failed. 2: the run file can't work, and nothing was started.
+    Exit code 0: the run finished. 1: it failed. 2: the run file is wrong, and nothing was started.
     """
     settings = output.settings()
     if name:
@@ -54,7 +57,8 @@ async def train(
     client = await connect_temporal(settings)
     async with StoreReader.from_settings(settings) as reader:
         run, started = await start(client, reader, settings, checked.file, file, name)
-        _announce(settings, run, started, detach)
+        waiting_for = await _why_waiting(client, run, checked.file) if detach else None
+        _show_started(settings, run, started, detach, waiting_for)
         if not detach:
             await watch(run, reader, client, settings)
 
@@ -62,37 +66,50 @@ async def train(
 async def start(
     client: Client, reader: StoreReader, settings: Settings, file: RunFile, path: Path, name: str | None
 ) -> tuple[str, bool]:
-    """Start the run under its name, or find it under way; True where it was started."""
+    """Start the run under its name, or find it under way; True if it was started."""
     run = name or next_name(name_stem(path), [known.run for known in await reader.runs(1000)])
     return run, await launch(client, reader, settings.orchestrator_queue, run, file)
 
 
 async def watch(run: str, reader: StoreReader, client: Client | None, settings: Settings) -> NoReturn:
-    """Show a run until it ends, then end this process by its outcome; Ctrl-C only detaches."""
+    """Show a run until it ends, then exit with a code for its outcome; Ctrl-C ends only the watching."""
     source = RunSource(run, reader, client, settings.orchestrator_queue)
     try:
-        with make_screen() as screen:
-            look = await follow(source, screen)
+        with make_display() as display:
+            snapshot = await follow(source, display)
     except asyncio.CancelledError:
-        output.say(f"detached; run {run} goes on. Come back with: {command_line('status', '--watch', run)}")
+        output.say(f"detached; run {run} goes on. To watch it again: {command_line('status', '--watch', run)}")
         raise SystemExit(DETACHED_EXIT_CODE) from None
-    raise SystemExit(0 if look.outcome and look.outcome.finished else 1)
+    raise SystemExit(0 if snapshot.outcome and snapshot.outcome.finished else 1)
 
 
-def _announce(settings: Settings, run: str, started: bool, detach: bool) -> None:
+async def _why_waiting(client: Client, run: str, file: RunFile) -> str | None:
+    """Which service has to be started before the run can go on. With `--detach` the user sees no later message."""
+    queue = file.runner_queue
+    needed = CheckInput(run=run, agent=file.agent, grader=file.grader, runner_queue=queue, gpu_queue=GPU_QUEUE)
+    try:
+        return await why_waiting(client, needed)
+    except RPCError as error:
+        return f"can't ask the Temporal server which workers serve the run: {error.message}"
+
+
+def _show_started(settings: Settings, run: str, started: bool, detach: bool, waiting_for: str | None) -> None:
     page = web_ui_page(settings, run)
     if output.wants_json():
-        output.emit({"event": "started" if started else "attached", "run": run, "web_ui": page})
+        event = "started" if started else "attached"
+        output.emit({"event": event, "run": run, "web_ui": page, "waiting_for": waiting_for})
         return
     output.say(f"run {run} {'started' if started else 'is under way'}")
     if page:
         output.say(f"  web UI: {page}")
+    if waiting_for:
+        output.say(f"  waiting: {waiting_for}")
     if detach:
         output.say(f"  watch it with: {command_line('status', '--watch', run)}")
 
 
 def web_ui_page(settings: Settings, run: str) -> str | None:
-    """The run's page in the Temporal Web UI, where its address is known."""
+    """The run's page in the Temporal Web UI, if its address is known."""
     if not settings.temporal_ui_url:
         return None
     base = settings.temporal_ui_url.rstrip("/")

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relight.cli import output, process
+from relight.cli import event_loop, output
 from relight.errors import StackError
 
 if TYPE_CHECKING:
-    from relight.worker.processes import Event
+    from relight.stack.supervisor import StackEvent
 
-SHOWN = frozenset({"note", "ready", "restarting", "stopping", "url", "up"})
-"""Kinds of events that people are shown; `--json` has them all."""
+SHOWN = frozenset({"note", "ready", "restarting", "stopping", "unresponsive", "url", "up"})
+"""Kinds of events that are printed for people; `--json` prints all."""
 EPILOG = {
     "up": """\b
 Examples:
@@ -40,16 +40,16 @@ def up(
         list[str] | None, typer.Option(metavar="REF", help="Agent to serve, as package.module:name.")
     ] = None,
     only: Annotated[str | None, typer.Option(metavar="PARTS", help="Start these parts only, as a,b,c.")] = None,
-    runners: Annotated[int, typer.Option(min=1, help="Runner processes.")] = 1,
-    concurrency: Annotated[int | None, typer.Option(min=1, help="Attempts at a time in a runner.")] = None,
+    runners: Annotated[int, typer.Option(min=1, help="Number of runner processes.")] = 1,
+    concurrency: Annotated[int | None, typer.Option(min=1, help="Attempts at once in each runner.")] = None,
     isolation: Annotated[str | None, typer.Option(help="process; see `relight runner --help`.")] = None,
     detach: Annotated[bool, typer.Option("--detach", help="Return when it is ready, and leave it running.")] = False,
     report_to: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> None:
-    """Boot the embedded stack and keep it up: Postgres, Temporal, store, gateway, orchestrator, GPU worker, runner.
+    """Start the embedded stack: Postgres, Temporal, store, gateway, orchestrator, GPU worker and runner.
 
-    What dies is started again. Ctrl-C stops it in order, a second Ctrl-C at once; whatever ends it, nothing stays
-    behind. With TEMPORAL_ADDRESS or RELIGHT_POSTGRES_URL set, those servers are used instead of ours.
+    A process that dies is started again. Ctrl-C stops all in order, a second Ctrl-C at once; no process is left. With
+    TEMPORAL_ADDRESS or RELIGHT_POSTGRES_URL set, those servers are used and not started.
     """
     if detach:
         _detach()
@@ -58,13 +58,13 @@ def up(
     for name, value in (("--concurrency", concurrency), ("--isolation", isolation)):
         flags += [name, str(value)] if value is not None else []
     parts = None if only is None else {name.strip() for name in only.split(",") if name.strip()}
-    show = Show(report_to)
-    process.run_service(_keep_up(show, agents=tuple(agent or ()), only=parts, runners=runners, runner_flags=flags))
+    show = EventPrinter(report_to)
+    event_loop.run_service(_keep_up(show, agents=tuple(agent or ()), only=parts, runners=runners, runner_flags=flags))
 
 
 def down() -> None:
-    """Stop the embedded stack of this home folder, and wait until nothing of it is left."""
-    from relight.worker import stack_file
+    """Stop the embedded stack of this home folder, and wait until none of its processes is left."""
+    from relight.stack import stack_file
 
     home = output.settings().home.absolute()
     pid = stack_file.end(home)
@@ -74,39 +74,39 @@ def down() -> None:
         print(f"stopped (pid {pid})" if pid else f"no stack is running in {home}")
 
 
-class Show:
-    """Prints the stack's events; while it boots, also to the process that waits for it (`--detach`)."""
+class EventPrinter:
+    """Prints the stack's events; with `--detach` also to the process that waits until the stack is up."""
 
     def __init__(self, report_to: int | None) -> None:
         self.started = time.monotonic()
         self._pipe = report_to
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: StackEvent) -> None:
         line = {"event": event.kind, "name": event.name, "text": event.text, **event.data}
         if output.wants_json():
             output.emit(line)
         elif event.kind in SHOWN:
             print(f"{time.monotonic() - self.started:7.1f} s  {event.text}", flush=True)
         if self._pipe is not None:
-            with suppress(BrokenPipeError):  # it did not wait
+            with suppress(BrokenPipeError):  # that process has ended
                 os.write(self._pipe, json.dumps(line, default=str).encode() + b"\n")
 
-    def hang_up(self) -> None:
-        """Nobody waits any more."""
+    def close_pipe(self) -> None:
+        """Stop reporting to the process that waited."""
         if self._pipe is not None:
             os.close(self._pipe)
             self._pipe = None
 
 
-async def _keep_up(show: Show, **options: Any) -> None:
-    from relight.worker.processes import Event
-    from relight.worker.stack import EmbeddedStack
+async def _keep_up(show: EventPrinter, **options: Any) -> None:
+    from relight.stack.embedded import EmbeddedStack
+    from relight.stack.supervisor import StackEvent
 
     home = output.settings().home
     async with EmbeddedStack(home, flags=output.current.flags, on_event=show, **options) as stack:
         await stack.wait_ready()
-        show(Event("up", "stack", "the stack is up; Ctrl-C or `relight down` stops it", {"home": str(stack.home)}))
-        show.hang_up()
+        show(StackEvent("up", "stack", "the stack is up; Ctrl-C or `relight down` stops it", {"home": str(stack.home)}))
+        show.close_pipe()
         await asyncio.get_running_loop().create_future()
 
 
@@ -114,13 +114,13 @@ def _detach() -> None:
     """Run the same command in the background until it reports that the stack is up.
 
     Raises:
-        StackError: it ended instead.
+        StackError: it ended before that.
     """
-    from relight.worker import stack_file
+    from relight.stack import stack_file
 
     home = output.settings().home.absolute()
     if pid := stack_file.running_pid(home):
-        raise StackError(f"the stack of {home} is running already (pid {pid}); `relight down` ends it")
+        raise StackError(f"the stack in {home} is running already (pid {pid}); `relight down` stops it")
     log = home / "logs" / "up.log"
     for folder in (home, log.parent):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -142,21 +142,21 @@ def _detach() -> None:
         child.wait()
         raise
     if not came_up:
-        from relight.worker.processes import last_words
+        from relight.processes.child import reason_in_log
 
         child.wait()
-        raise StackError(last_words(log))
+        raise StackError(reason_in_log(log))
 
 
 def _own_command() -> list[str]:
-    """This command line without `--detach` (and as text: JSON lines come over the pipe)."""
+    """This command line without `--detach`, and without `--json`: events come over the pipe."""
     own = [word for word in sys.argv[1:] if word not in ("--detach", "--json")]
     return [sys.executable, "-m", "relight.cli", *own]
 
 
 def _follow(reader: int) -> bool:
-    """Show events until the stack is up (True) or the process at the other end is gone (False)."""
-    show = Show(None)
+    """Show events until the stack is up (True) or the process at the other end has ended (False)."""
+    show = EventPrinter(None)
     with open(reader, "rb") as events:
         for line in events:
             event = _event(json.loads(line))
@@ -166,7 +166,7 @@ def _follow(reader: int) -> bool:
     return False
 
 
-def _event(data: dict[str, Any]) -> Event:
-    from relight.worker.processes import Event
+def _event(data: dict[str, Any]) -> StackEvent:
+    from relight.stack.supervisor import StackEvent
 
-    return Event(data.pop("event"), data.pop("name"), data.pop("text"), data)
+    return StackEvent(data.pop("event"), data.pop("name"), data.pop("text"), data)

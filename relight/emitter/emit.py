@@ -28,25 +28,29 @@ from relight.emitter.names import (
     OBJECT_TYPE,
     PRIMARY,
     REWARD,
+    REWARD_FEEDBACK,
 )
 from relight.emitter.recorder import EmittedSpan, make_span, send
 
 MAX_TRACEBACK_CHARACTERS = 16 * 1024
+MAX_FEEDBACK_CHARACTERS = 16 * 1024
 
 
 def emit_reward(
     reward: float | Mapping[str, float],
     *,
     primary_key: str | None = None,
+    feedback: str | None = None,
     attributes: Mapping[str, Any] | None = None,
     propagate: bool = True,
 ) -> EmittedSpan:
     """Say how well the attempt did: a number, or named numbers of which `primary_key` is the one to train on.
 
-    The last reward of an attempt counts. Raises TypeError or ValueError for what is no finite number.
+    `feedback` says why, for people and for algorithms that read. The last reward of an attempt counts. Raises TypeError
+    or ValueError for what is no finite number.
     """
     dimensions = reward_dimensions(reward, primary_key)
-    flat = reward_attributes(dimensions) | flatten(attributes or {})
+    flat = reward_attributes(dimensions, feedback) | flatten(attributes or {})
     return send(make_span(ANNOTATION, flat), propagate)
 
 
@@ -82,9 +86,11 @@ def _number(value: object, what: str) -> float:
     return number
 
 
-def reward_attributes(dimensions: Mapping[str, float]) -> dict[str, Any]:
+def reward_attributes(dimensions: Mapping[str, float], feedback: str | None = None) -> dict[str, Any]:
     """Attributes of a reward span."""
     attributes: dict[str, Any] = {}
+    if feedback is not None:
+        attributes[REWARD_FEEDBACK] = clean_text(feedback, MAX_FEEDBACK_CHARACTERS)
     for index, (name, value) in enumerate(dimensions.items()):
         attributes[f"{REWARD}.{index}.name"] = clean_text(name, 256)
         attributes[f"{REWARD}.{index}.value"] = value

@@ -11,11 +11,12 @@ OBJECT: Final = "agentlightning.object"
 EXCEPTION: Final = "agentlightning.exception"
 OPERATION: Final = "agentlightning.operation"
 REWARD_SPAN: Final = "agentlightning.reward"
-VIRTUAL: Final = "agentlightning.virtual"
 
 # Attributes of spans
 REWARD: Final = "agentlightning.reward"
 """Prefix: `agentlightning.reward.<i>.name` and `.value`, 0 is the primary one."""
+REWARD_FEEDBACK: Final = "relight.reward.feedback"
+"""What was said beside a reward."""
 TAG: Final = "agentlightning.tag"
 LINK: Final = "agentlightning.link"
 MESSAGE_BODY: Final = "agentlightning.message.body"

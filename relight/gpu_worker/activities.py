@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from temporalio import activity
 
-from relight.errors import NoRoomError, PausedError
+from relight.errors import DiskFullError, PausedError
 from relight.gpu_worker.host import GpuHost
-from relight.heartbeats import heartbeating
+from relight.temporal.heartbeats import heartbeating
+from relight.temporal.retry_later import retry_later
 from relight.types import names
 from relight.types.payloads import (
     EngineInput,
@@ -16,15 +17,14 @@ from relight.types.payloads import (
     StepInput,
     UpdateResult,
 )
-from relight.waiting import come_again
 
 HEARTBEAT_SECONDS = 5.0
-ROOM_SECONDS = 3.0
-"""How soon a full disk is looked at again."""
+FULL_DISK_RETRY_SECONDS = 3.0
+"""How soon a full disk is checked again."""
 
 
 class ClaimActivities:
-    """On the queue that all GPU hosts share."""
+    """Activities on the queue that all GPU hosts share."""
 
     def __init__(self, host: GpuHost) -> None:
         self.host = host
@@ -36,7 +36,7 @@ class ClaimActivities:
 
 
 class HostActivities:
-    """On the host's own queue."""
+    """Activities on the host's own queue."""
 
     def __init__(self, host: GpuHost) -> None:
         self.host = host
@@ -47,8 +47,8 @@ class HostActivities:
         async with heartbeating(HEARTBEAT_SECONDS):
             try:
                 return await self.host.prepare(engines)
-            except NoRoomError as error:
-                raise come_again(error.message, ROOM_SECONDS) from error
+            except DiskFullError as error:
+                raise retry_later(error.message, FULL_DISK_RETRY_SECONDS) from error
 
     @activity.defn(name=names.UPDATE_POLICY)
     async def update_policy(self, place: StepInput) -> UpdateResult:
@@ -57,9 +57,9 @@ class HostActivities:
             try:
                 return await self.host.update(place)
             except PausedError as error:
-                raise come_again(error.message) from error
-            except NoRoomError as error:
-                raise come_again(error.message, ROOM_SECONDS) from error
+                raise retry_later(error.message) from error
+            except DiskFullError as error:
+                raise retry_later(error.message, FULL_DISK_RETRY_SECONDS) from error
 
     @activity.defn(name=names.RELEASE_GPU)
     async def release_gpu(self, request: RunRequest) -> RunRequest:

@@ -1,11 +1,11 @@
-"""Directories of files that are whole or not there: exports and checkpoints.
+"""Directories of files that are complete or absent: exports and checkpoints.
 
 A directory is written under a temporary name, every file is flushed to disk, `manifest.json` records the size and
-SHA-256 of each and of itself, and only then is the directory renamed into place. Whoever reads one verifies it first,
-so a torn, flipped, missing or added file is refused before verl or vLLM sees it.
+SHA-256 of each and of itself, and only then is the directory renamed into place. Readers verify it first, so a
+truncated, changed, missing or added file is refused before verl or vLLM reads it.
 
-Both the trainer process and the GPU worker use this; it imports no torch and knows nothing of what the files hold.
-Where there is no rename, in object storage, `object_storage.py` writes the same manifest last.
+Both the trainer process and the GPU worker use this module; it imports no torch and does not depend on what the files
+hold. In object storage, which has no rename, `object_storage.py` writes the same manifest last.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Manifest(BaseModel):
     files: dict[str, FileRecord]
     """By path relative to the directory."""
     meta: dict[str, Any] = Field(default_factory=dict[str, Any])
-    """What the writer says of it: version, batch, number of ranks."""
+    """From the writer: version, batch, number of ranks."""
     checksum: str
     """SHA-256 of the rest of the manifest."""
 
@@ -65,7 +65,7 @@ class Manifest(BaseModel):
         return files
 
     def as_bytes(self) -> bytes:
-        """As it is written: the same manifest is the same bytes."""
+        """The content of the file; equal manifests have equal bytes."""
         return orjson.dumps(self.model_dump(), option=orjson.OPT_INDENT_2)
 
     @property
@@ -105,7 +105,7 @@ def write_manifest(directory: Path, meta: dict[str, Any] | None = None) -> Manif
 
 
 def read_manifest(directory: Path) -> Manifest:
-    """The manifest as written, without looking at the files.
+    """The manifest as written; the files are not checked.
 
     Raises:
         CheckpointError: there is none, or it can't be read.
@@ -121,10 +121,10 @@ def read_manifest(directory: Path) -> Manifest:
 
 
 def parse_manifest(content: bytes, where: str) -> Manifest:
-    """A manifest out of its bytes, if they are those that were written.
+    """Parse a manifest, if its bytes are those that were written.
 
     Raises:
-        CheckpointError: they are torn or changed.
+        CheckpointError: they are truncated or changed.
     """
     try:
         manifest = Manifest.model_validate(orjson.loads(content))
@@ -137,14 +137,14 @@ def parse_manifest(content: bytes, where: str) -> Manifest:
 
 
 def verify(directory: Path, digest: str | None = None) -> Manifest:
-    """Compare every file with the manifest, and that with the digest on record, where it is known.
+    """Compare every file with the manifest, and the manifest with the recorded digest, if there is one.
 
     Raises:
-        CheckpointError: naming the file that is missing, added, torn or changed.
+        CheckpointError: naming the file that is missing, added, truncated or changed.
     """
     manifest = read_manifest(directory)
     if digest is not None and manifest.digest != digest:
-        raise CheckpointError(f"{directory} is whole, but not what is on record: its digest is {manifest.digest[:12]}")
+        raise CheckpointError(f"{directory} differs from what is recorded: its digest is {manifest.digest[:12]}")
     present = set(_file_names(directory))
     _refuse_strangers(directory, present, set(manifest.files))
     with ThreadPoolExecutor(_HASHING_THREADS) as pool:
@@ -161,11 +161,11 @@ def weights_digest_of(model_dir: Path) -> str:
 def commit(temporary: Path, final: Path) -> Manifest:
     """Rename a directory with a manifest into place.
 
-    A complete directory of the same content that is there already stays (the same call twice is harmless), one that
-    is torn gives way.
+    A complete directory of the same content that is there already is kept (the same call twice is harmless), a damaged
+    one is replaced.
 
     Raises:
-        CheckpointError: another complete directory with other content holds the name.
+        CheckpointError: there is a complete directory with other content.
     """
     manifest = read_manifest(temporary)
     final.parent.mkdir(parents=True, exist_ok=True)
@@ -179,18 +179,18 @@ def commit(temporary: Path, final: Path) -> Manifest:
 
 
 def temporary_name(final: Path) -> Path:
-    """Where `final` is written before it is complete: beside it, so that the rename stays on one file system."""
+    """The name under which `final` is written before it is complete, on the same file system."""
     return final.with_name(f".{final.name}.tmp-{os.getpid()}")
 
 
 def remove_temporary(parent: Path) -> None:
-    """Remove what writers that died left unfinished in `parent`; only when nobody writes there."""
+    """Remove unfinished directories of writers that died; call it only when no process writes to `parent`."""
     for path in parent.glob(".*.tmp-*"):
         shutil.rmtree(path, ignore_errors=True)
 
 
 def _give_way(final: Path, manifest: Manifest) -> bool:
-    """Whether the directory at `final` was torn and is gone now."""
+    """Remove the directory at `final` if it is damaged; whether it was."""
     try:
         present = verify(final)
     except CheckpointError:
@@ -220,7 +220,7 @@ def _verify_file(path: Path, recorded: FileRecord) -> None:
         if size != recorded.size_bytes:
             raise CheckpointError(f"{path} is torn: {size} bytes, {recorded.size_bytes} were written")
         found = _record(path)
-    except OSError as error:  # a disk that fails, or a file that somebody removes meanwhile
+    except OSError as error:  # the disk failed, or the file was removed meanwhile
         raise CheckpointError(f"{path} can't be read: {error}") from error
     if found.sha256 != recorded.sha256:
         raise CheckpointError(f"{path} was changed: its SHA-256 is not the one in the {MANIFEST}")

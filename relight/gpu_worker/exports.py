@@ -1,7 +1,7 @@
-"""What the trainer writes: an export that vLLM loads, and a checkpoint that verl goes on from.
+"""Writes exports, which vLLM loads, and checkpoints, from which verl continues.
 
-An export is the model directory that was given, with other weights: configuration and tokenizer are its very bytes,
-because a tokenizer that is saved again need not be the same one. A checkpoint is verl's own: weights, optimizer,
+An export is the given model directory with other weights: configuration and tokenizer are copied byte for byte,
+because a tokenizer that is saved again may differ. A checkpoint is verl's own: weights, optimizer,
 scheduler and random state of each rank. Both become visible only when they are complete (`checkpoints.py`).
 """
 
@@ -15,10 +15,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from huggingface_hub import save_torch_state_dict
+from safetensors.torch import load_file
 from torch.distributed.tensor import DTensor
 from verl.utils.fsdp_utils import get_fsdp_full_state_dict
 from verl.utils.transformers_compat import drop_tied_target_keys
 
+from relight.errors import CheckpointError
 from relight.gpu_worker.checkpoints import Manifest, commit, temporary_name, write_manifest
 
 _WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".h5", ".msgpack", ".index.json")
@@ -37,8 +39,37 @@ def write_export(engine: Any, model_dir: Path, final: Path, meta: dict[str, Any]
     return _on_rank_0(final, meta, write)
 
 
+def write_agreed(engine: Any, model_dir: Path, export: Path, target: Path) -> int:
+    """Write the engine's weights in full precision where they agree with an export, and the export's elsewhere.
+
+    An export may have lower precision than the trainer: an element that, cast, equals the export's is kept, or the
+    small changes of many steps would be rounded away. Collective; rank 0 returns how many elements did not agree.
+    """
+    state = get_fsdp_full_state_dict(engine.module, offload_to_cpu=True, rank0_only=True)
+    differing = 0
+    if dist.get_rank() == 0:
+        held = _whole(state, engine)
+        published = _weights_in(export)
+        if held.keys() != published.keys():
+            raise CheckpointError(f"{export} holds other weights than the model: {held.keys() ^ published.keys()}")
+        for name, value in published.items():
+            same = held[name].to(value.dtype) == value
+            held[name] = torch.where(same, held[name], value.to(held[name].dtype)).contiguous()
+            differing += int((~same).sum())
+        shutil.rmtree(target, ignore_errors=True)
+        target.mkdir(parents=True)
+        _copy_all_but_weights(model_dir, target)
+        save_torch_state_dict(held, target, max_shard_size=_SHARD_SIZE)
+    dist.barrier()
+    return differing
+
+
+def _weights_in(directory: Path) -> dict[str, torch.Tensor]:
+    return {name: value for path in sorted(directory.glob("*.safetensors")) for name, value in load_file(path).items()}
+
+
 def write_checkpoint(engine: Any, final: Path, version: int, meta: dict[str, Any]) -> Manifest | None:
-    """Have verl save all that it needs to go on; collective, and rank 0 has the manifest."""
+    """Have verl save all that it needs to continue; collective, and rank 0 has the manifest."""
     temporary = _shared_temporary(final)
     engine.save_checkpoint(str(temporary), global_step=version)
     manifest = None
@@ -73,16 +104,20 @@ def _shared_temporary(final: Path) -> Path:
 
 
 def _saved_form(state: dict[str, Any], engine: Any) -> dict[str, torch.Tensor]:
-    """Plain tensors in the precision that the model was given in, without names that only repeat another."""
+    """Plain tensors in the precision of the given model."""
+    dtype = _given_dtype(engine)
+    return {
+        name: (value.to(dtype) if value.is_floating_point() else value).contiguous().clone()
+        for name, value in _whole(state, engine).items()
+    }
+
+
+def _whole(state: dict[str, Any], engine: Any) -> dict[str, torch.Tensor]:
+    """Plain tensors without the names of tied weights."""
     module = getattr(engine.module, "_fsdp_wrapped_module", engine.module)
     config = engine.model_config.hf_config
     drop_tied_target_keys(state, module, config)
-    dtype = _given_dtype(engine)
-    whole = {name: value.full_tensor() if isinstance(value, DTensor) else value for name, value in state.items()}
-    return {
-        name: (value.to(dtype) if value.is_floating_point() else value).contiguous().clone()
-        for name, value in whole.items()
-    }
+    return {name: value.full_tensor() if isinstance(value, DTensor) else value for name, value in state.items()}
 
 
 def _given_dtype(engine: Any) -> torch.dtype:

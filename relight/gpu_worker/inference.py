@@ -9,7 +9,7 @@ import torch.distributed as dist
 from verl.utils import tensordict_utils as tu
 from verl.workers.utils.padding import no_padding_2_padding
 
-from relight.gpu_worker.batch import Batch, pack, part_of, unpack
+from relight.gpu_worker.tensor_batch import Batch, pack, part_of, unpack
 from relight.types.hyperparameters import Hyperparameters
 
 

@@ -1,59 +1,107 @@
-"""verl's policy loss with weighted rows.
+"""verl's policy loss over rows of different weights.
 
-verl counts every row alike. Rows that share a weight are given to verl's `ppo_loss` together, and what it returns is
-multiplied by the weight; with its divisors fixed for the whole mini-batch each of its aggregations is a sum over rows,
-so this is its loss with each row taken as often as the weight says: policy loss, entropy and KL alike.
+The losses and their aggregation are verl's, called once for each micro-batch. Every policy loss of verl's multiplies
+each token's loss by its importance weight, so a row's factor is passed there; entropy and KL are multiplied here.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from tensordict import TensorDict
-from verl.utils import tensordict_utils as tu
+from verl.trainer.ppo.core_algos import agg_loss, compute_policy_loss_reinforce, get_policy_loss_fn, kl_penalty
+from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_rejection_mask
 from verl.utils.metric import AggregationType, Metric
 from verl.workers.config import ActorConfig
-from verl.workers.utils.losses import ppo_loss
+from verl.workers.utils.padding import no_padding_2_padding
+
+# What verl says of their parameters' types is not what it calls them with.
+_kl_penalty: Any = kl_penalty
+_policy_loss_fn: Callable[[str], Any] = get_policy_loss_fn
 
 
 def weighted_ppo_loss(
     config: ActorConfig, model_output: dict[str, Any], data: TensorDict, dp_group: Any = None
 ) -> tuple[torch.Tensor, dict[str, Any]]:
-    """verl's `ppo_loss` over a micro-batch whose rows weigh `row_weight` each."""
-    weights: torch.Tensor = data["row_weight"]
-    distinct = [weight for weight in weights.unique().tolist() if weight > 0]
-    if len(distinct) <= 1 and bool((weights == weights[0]).all()):
-        loss, metrics = ppo_loss(config, model_output, data, dp_group)
-        return _merged([(loss, metrics, float(weights[0]), 1.0)])
-    given = {name: value for name, value in model_output.items() if value is not None}
-    outcomes: list[tuple[torch.Tensor, dict[str, Any], float, float]] = []
-    for weight in distinct:
-        indices = torch.nonzero(weights == weight).flatten()
-        part = tu.index_select_tensor_dict(data, indices)
-        outputs = {name: _rows(value, indices.tolist()) for name, value in given.items()}
-        loss, metrics = ppo_loss(config, outputs, part, dp_group)
-        outcomes.append((loss, metrics, weight, float(part["loss_mask"].sum())))
-    return _merged(outcomes)
+    """verl's `ppo_loss` over a micro-batch in which the losses of a row are multiplied by its `row_weight`."""
+    config.global_batch_info.update(
+        {name: data[name] for name in ("dp_size", "batch_num_tokens", "global_batch_size")},
+        loss_scale_factor=config.loss_scale_factor,
+    )
+    log_prob = no_padding_2_padding(model_output["log_probs"], data)
+    mask = data["response_mask"].to(bool)
+    factor = data["row_weight"].unsqueeze(1).expand_as(log_prob)
+    policy_loss, means = _policy_loss(config, data, log_prob, mask, factor)
+    metrics: dict[str, Any] = Metric.from_dict(means, aggregation=AggregationType.MEAN)
+    sums: dict[str, Any] = {"actor/pg_loss": policy_loss}
+    loss = policy_loss
+    if (entropy := model_output.get("entropy")) is not None:
+        sums["actor/entropy_loss"] = _aggregated(config, no_padding_2_padding(entropy, data) * factor, mask)
+        loss = loss - config.entropy_coeff * sums["actor/entropy_loss"]
+    if config.use_kl_loss:
+        divergence = _kl_penalty(log_prob, data["ref_log_prob"], kl_penalty=config.kl_loss_type)
+        sums["kl_loss"] = _aggregated(config, divergence * factor, mask)
+        loss = loss + config.kl_loss_coef * sums["kl_loss"]
+    totals: dict[str, Any] = {name: float(value.detach()) for name, value in sums.items()}
+    return loss, metrics | Metric.from_dict(totals, aggregation=AggregationType.SUM)
 
 
-def _rows(values: Any, indices: list[int]) -> torch.Tensor:
-    """The tokens of some rows of a jagged tensor, one after the other."""
-    bounds = values.offsets().tolist()
-    tokens = values.values()
-    return torch.cat([tokens[bounds[i] : bounds[i + 1]] for i in indices])
+def _aggregated(config: ActorConfig, losses: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    return agg_loss(loss_mat=losses, loss_mask=mask, loss_agg_mode=config.loss_agg_mode, **config.global_batch_info)
 
 
-def _merged(outcomes: list[tuple[torch.Tensor, dict[str, Any], float, float]]) -> tuple[torch.Tensor, dict[str, Any]]:
-    """Sum of weighted losses; of the metrics, sums are weighted sums and means are means by trained tokens."""
-    loss = torch.stack([loss * weight for loss, _, weight, _ in outcomes]).sum()
-    tokens = sum(count for *_, count in outcomes)
-    merged: dict[str, Any] = {}
-    for name, first in outcomes[0][1].items():
-        aggregation = first.aggregation if isinstance(first, Metric) else AggregationType.MEAN
-        total = 0.0
-        for _, metrics, weight, count in outcomes:
-            value = metrics[name].aggregate() if isinstance(metrics[name], Metric) else metrics[name]
-            total += float(value) * (weight if aggregation is AggregationType.SUM else count / tokens)
-        merged[name] = Metric(value=total, aggregation=aggregation)
-    return loss, merged
+def _policy_loss(
+    config: ActorConfig, data: TensorDict, log_prob: torch.Tensor, mask: torch.Tensor, factor: torch.Tensor
+) -> tuple[torch.Tensor, dict[str, Any]]:
+    mode = config.policy_loss.loss_mode
+    if mode == "bypass_mode":
+        return _bypass_loss(config, data, log_prob, mask, factor)
+    loss, metrics = _policy_loss_fn(mode)(
+        old_log_prob=data["old_log_probs"],
+        log_prob=log_prob,
+        advantages=data["advantages"],
+        response_mask=mask,
+        loss_agg_mode=config.loss_agg_mode,
+        config=config,
+        rollout_is_weights=data.get("rollout_is_weights", 1.0) * factor,
+    )
+    if mode == "geo_mean":  # verl takes the mean over the rows of the micro-batch, not over those of the mini-batch
+        loss = loss * len(mask) * data["dp_size"] / data["global_batch_size"]
+    return loss, metrics
+
+
+def _bypass_loss(
+    config: ActorConfig, data: TensorDict, log_prob: torch.Tensor, mask: torch.Tensor, factor: torch.Tensor
+) -> tuple[torch.Tensor, dict[str, Any]]:
+    """verl's `bypass_mode` loss, which has no place for a factor: the sampler's logprobs are the old policy's."""
+    wanted = config.policy_loss.rollout_correction
+    with torch.no_grad():
+        proto, kept, measured = compute_rollout_correction_and_rejection_mask(
+            old_log_prob=log_prob,
+            # In a micro-batch that only fills a gap nothing is trained, and verl wants a token to measure.
+            rollout_log_prob=torch.where(mask, data["old_log_probs"], log_prob),
+            response_mask=mask if bool(mask.any()) else torch.ones_like(mask),
+            rollout_is=wanted.rollout_is,
+            rollout_is_threshold=wanted.rollout_is_threshold,
+            rollout_rs=wanted.rollout_rs,
+            rollout_rs_threshold=wanted.rollout_rs_threshold,
+        )
+    given = {
+        "log_prob": log_prob,
+        "advantages": data["advantages"],
+        "response_mask": mask & kept,
+        "loss_agg_mode": config.loss_agg_mode,
+        "config": config,
+    }
+    if wanted.loss_type == "reinforce":
+        corrected = factor if proto is None else factor * proto.batch["rollout_is_weights"]
+        loss, metrics = compute_policy_loss_reinforce(
+            rollout_log_prob=data["old_log_probs"], rollout_is_weights=corrected, **given
+        )
+    else:  # the ratio corrects already
+        loss, metrics = _policy_loss_fn("vanilla")(
+            old_log_prob=data["old_log_probs"], rollout_is_weights=factor, **given
+        )
+    return loss, metrics | measured

@@ -1,10 +1,10 @@
 """Directories with a manifest in object storage, by fsspec: `s3://bucket/prefix`, `gs://...`, `memory://` in tests.
 
-There is no rename there, so a directory is complete when its manifest is: files first, the manifest last, each by one
-put. An upload that broke off goes on with what is missing; a download is hashed before it is renamed into place.
-Credentials are the environment's, as the storage's own package reads them; none is stored here or shown.
+Object storage has no rename, so a directory is complete when its manifest is there: it is uploaded last, each file by
+one put. An interrupted upload continues with the missing files; a download is hashed before it is renamed into place.
+Credentials come from the environment, as the storage's own package reads them; none is stored or shown.
 
-Blocking; call it from a thread.
+The calls block; make them from a thread.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from typing import Any
 import fsspec
 
 from relight.errors import CheckpointError, ConfigError, RelightError, StorageError
-from relight.faults import Place, reach
+from relight.faults import FaultPoint, fault_point
 from relight.gpu_worker.checkpoints import MANIFEST, Manifest, commit, parse_manifest, temporary_name, verify
 
 _TRANSFERS = 4
 _LISTING_OFF = {"use_listings_cache": False}
-"""What another host wrote a moment ago must be seen."""
+"""So that files which another host has just written are found."""
 
 
-def is_remote(place: str) -> bool:
-    """Whether a place is a URL of object storage, not a directory."""
-    return "://" in place
+def is_remote(location: str) -> bool:
+    """Whether a location is a URL of object storage, not a directory."""
+    return "://" in location
 
 
 class ObjectStorage:
-    """One URL and what is below it."""
+    """The directories below one URL."""
 
     def __init__(self, url: str) -> None:
-        """Reach nothing yet.
+        """Connects to nothing yet.
 
         Raises:
             ConfigError: the protocol is unknown, or its package is not installed.
@@ -49,11 +49,11 @@ class ObjectStorage:
             raise ConfigError(f"checkpoints: {url} can't be used: {error}") from error
 
     def upload(self, directory: Path, name: str) -> str:
-        """Copy a complete directory to `<url>/<name>`; what is there already is not sent again. Returns its URL.
+        """Copy a complete directory to `<url>/<name>`; files that are there already are not sent. Returns its URL.
 
         Raises:
             CheckpointError: the directory is not complete.
-            StorageError: the storage does not take it.
+            StorageError: the upload failed.
         """
         content = (directory / MANIFEST).read_bytes()
         manifest = parse_manifest(content, str(directory / MANIFEST))
@@ -69,8 +69,8 @@ class ObjectStorage:
         """Copy a complete directory to `final`, hash it, and rename it into place.
 
         Raises:
-            CheckpointError: it is not complete, not as it was written, or not what is on record.
-            StorageError: the storage does not give it.
+            CheckpointError: it is not complete, was changed, or differs from what is recorded.
+            StorageError: the download failed.
         """
         temporary = temporary_name(final)
         shutil.rmtree(temporary, ignore_errors=True)
@@ -85,17 +85,17 @@ class ObjectStorage:
             shutil.rmtree(temporary, ignore_errors=True)
 
     def has(self, name: str) -> bool:
-        """Whether a complete directory is there; its content is not looked at."""
+        """Whether there is a complete directory; its content is not checked."""
         with self._reached(name):
             return bool(self._files.exists(self._path(name, MANIFEST)))
 
     def names(self, name: str) -> set[str]:
-        """Of what lies two levels below: `<version>/<kind>`, complete or not."""
+        """The directories two levels below, as `<version>/<kind>`, complete or not."""
         with self._reached(name):
             return {"/".join(file.split("/")[:2]) for file in self._sizes(name) if file.count("/") >= 2}
 
     def remove(self, name: str) -> None:
-        """Remove what is below a name, its manifest first; nothing there is fine."""
+        """Remove all files below a name, the manifest first; no error if there are none."""
         with self._reached(name):
             for path in (self._path(name, MANIFEST), self._path(name)):
                 if self._files.exists(path):
@@ -111,7 +111,7 @@ class ObjectStorage:
 
     def _put(self, source: Path, name: str, file: str) -> None:
         self._files.put_file(str(source), self._path(name, file))
-        reach(Place.UPLOADING)
+        fault_point(FaultPoint.UPLOADING)
 
     def _get(self, name: str, file: str, target: Path) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -122,9 +122,9 @@ class ObjectStorage:
                 raise self._missing(f"{name}/{file} is missing") from None
 
     def _missing(self, what: str) -> RelightError:
-        """Damage; or the wrong place, where there is nothing at all, and nothing should be concluded from that."""
+        """CheckpointError, or StorageError if the whole storage is empty: then the address is probably wrong."""
         if not self._files.exists(self._root):
-            return StorageError(f"checkpoint storage {self.url}: there is nothing; are address and bucket right?")
+            return StorageError(f"checkpoint storage {self.url} is empty or does not exist; check address and bucket")
         return CheckpointError(f"{self.url}/{what}")
 
     def _sizes(self, name: str) -> dict[str, int]:
@@ -152,7 +152,7 @@ class ObjectStorage:
             yield
         except RelightError:
             raise
-        # fsspec's file systems have no common error type: whatever else one raises means out of reach.
+        # fsspec's file systems have no common error type: any other error means that the storage can't be used.
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
             raise StorageError(f"checkpoint storage {self.url}/{name}: {reason}") from error

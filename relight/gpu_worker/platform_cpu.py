@@ -1,8 +1,7 @@
 """verl on a machine without an accelerator, through verl's own plug-in points.
 
-verl asks a platform for its device; this one answers "cpu" with gloo and does nothing where a GPU would have to be
-told something. Registered only where torch sees no GPU: with one, verl's own platforms serve, and the code above this
-module is the same.
+verl asks a platform for its device; this one is "cpu" with gloo, and its GPU-specific methods do nothing. It is
+registered only if torch finds no GPU; otherwise verl's own platforms are used. The other modules don't differ.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import torch
 
 
 class _CpuDeviceModule(ModuleType):
-    """What verl asks of `torch.<device>`, where `torch.cpu` has no answer."""
+    """Stands in for `torch.<device>` with functions that `torch.cpu` lacks."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -36,7 +35,7 @@ def _answer(name: str, *_args: Any, **_kwargs: Any) -> Any:
 
 
 def prepare_device() -> str:
-    """Choose the device, and make verl run on a CPU where there is no GPU; call it before verl is imported."""
+    """Choose the device, and make verl run on a CPU if there is no GPU; call it before verl is imported."""
     if torch.cuda.is_available():
         return "cuda"
     os.environ["VERL_PLATFORM"] = "cpu"
@@ -44,6 +43,7 @@ def prepare_device() -> str:
     return "cpu"
 
 
+@functools.cache
 def register_engines() -> None:
     """Let verl's FSDP engine serve the device "cpu"; a no-op with a GPU."""
     if torch.cuda.is_available():
@@ -55,8 +55,9 @@ def register_engines() -> None:
     register(FSDPEngineWithLMHead)
 
 
+@functools.cache
 def _register_platform() -> None:
-    """verl may be imported only now: it looks at VERL_PLATFORM when it is."""
+    """Register the platform once. verl is imported only here, since it reads VERL_PLATFORM on import."""
     from verl.plugin.platform import PlatformBase, PlatformRegistry
 
     PlatformRegistry.register(platform="cpu")(type("PlatformCpu", (_CpuPlatform, PlatformBase), {}))
@@ -66,7 +67,7 @@ _DEVICE_MODULE = _CpuDeviceModule("cpu")
 
 
 class _CpuPlatform:
-    """What verl asks of a platform, answered for a CPU; the registered class has verl's base behind it."""
+    """verl's platform interface for a CPU; the registered class also inherits verl's base class."""
 
     @property
     def device_name(self) -> str:

@@ -1,6 +1,6 @@
 """The GPU worker process: an engine and a trainer as subprocesses, and two task queues.
 
-`relight-gpu` hands a host to a run; everything after that goes to the host's own queue, `relight-gpu.<host>`.
+On `relight-gpu` runs claim a host; everything after that goes to the host's own queue, `relight-gpu.<host>`.
 """
 
 from __future__ import annotations
@@ -11,31 +11,36 @@ import logging
 from collections.abc import Generator
 from contextlib import AsyncExitStack, contextmanager
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 from temporalio.worker import Worker
 
-from relight.connections import connect_database, connect_temporal
-from relight.draining import HandBack, working
 from relight.errors import StackError
 from relight.gpu_worker.activities import ClaimActivities, HostActivities
 from relight.gpu_worker.host import GpuHost, host_name
+from relight.observability.reporting import Doing, find_gpus, keep_reporting, own_report
 from relight.settings import Settings
+from relight.store.database import connect_database
+from relight.store.workers import register_worker
+from relight.temporal.activity_reports import Reported
+from relight.temporal.connection import connect_temporal
+from relight.temporal.draining import RetryElsewhere, keep_working
 
 log = logging.getLogger(__name__)
 
-HOST_SLOTS = 4
-"""An update, and what may wait beside it; updates of a run take turns by themselves."""
+HOST_CONCURRENCY = 4
+"""Activities at once: an update and those that may wait beside it. Updates of a run take turns by a lock."""
 
 
 async def serve(settings: Settings) -> None:
-    """Serve GPU work until the task is cancelled. An update under way may end; engine and trainer serve until then.
+    """Serve until the task is cancelled. An update under way may end; engine and trainer run until then.
 
     Raises:
-        StackError: another GPU worker of this host runs.
+        StackError: another GPU worker with this host name is running.
     """
     name = host_name(settings)
-    with only_one(settings.home, name):
+    with require_only_worker(settings.home, name):
         async with AsyncExitStack() as stack:
             database = await connect_database(settings, max_size=8)
             stack.push_async_callback(database.close)
@@ -44,6 +49,7 @@ async def serve(settings: Settings) -> None:
             host = GpuHost(database, settings, name, queue)
             stack.push_async_callback(host.close)
             await host.start()
+            doing, gpus = Doing(), await find_gpus()
             claims, work = ClaimActivities(host), HostActivities(host)
             own = [work.prepare_engines, work.update_policy, work.release_gpu]
             workers = [
@@ -53,29 +59,32 @@ async def serve(settings: Settings) -> None:
                     activities=activities,
                     max_concurrent_activities=slots,
                     graceful_shutdown_timeout=timedelta(seconds=settings.drain_seconds),
-                    interceptors=[HandBack()],
+                    interceptors=[RetryElsewhere(), Reported(doing)],
                 )
                 for task_queue, activities, slots in (
                     (settings.gpu_queue, [claims.claim_gpu], 1),
-                    (queue, own, HOST_SLOTS),
+                    (queue, own, HOST_CONCURRENCY),
                 )
             ]
             log.info("GPU host %s polls %s", name, queue, extra={"action": "gpu_worker_up"})
-            beating = asyncio.create_task(host.beat())
-            stack.callback(beating.cancel)
-            async with working(workers):
-                await asyncio.shield(beating)
+            heartbeat = asyncio.create_task(host.keep_reporting_alive())
+            stack.callback(heartbeat.cancel)
+            report = partial(own_report, "gpu-worker", doing, queues=[settings.gpu_queue, queue], gpus=gpus)
+            reporting = asyncio.create_task(keep_reporting(partial(register_worker, database), report, doing))
+            stack.callback(reporting.cancel)
+            async with keep_working(workers):
+                await asyncio.shield(heartbeat)
 
 
 @contextmanager
-def only_one(home: Path, name: str) -> Generator[None]:
-    """Two GPU workers under one name would obey the same leases."""
+def require_only_worker(home: Path, name: str) -> Generator[None]:
+    """Lock the host's name: two GPU workers under one name would use the same leases."""
     home.mkdir(parents=True, exist_ok=True)
     with (home / f"gpu-worker-{name}.lock").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise StackError(
-                f"another GPU worker runs as host {name!r} in {home}; give this one a name by RELIGHT_GPU_HOST"
+                f"another GPU worker is running as host {name!r} in {home}; name this one with RELIGHT_GPU_HOST"
             ) from None
         yield

@@ -1,17 +1,17 @@
 """One policy in training: verl's TrainingWorker, driven a step at a time.
 
 The update is verl's: its engine, its `ppo_loss` and policy losses, its correction of the mismatch between sampler and
-trainer. What is ours: rows become its tensors (`batch.py`), rollouts weigh alike (`losses.py`), the learning rate may
-change from step to step, and each update starts from a given seed. Runs alike on each rank of the process group.
+trainer. Relight turns rows into its tensors (`tensor_batch.py`), gives rollouts equal weight (`losses.py`), may change
+the learning rate from step to step, and starts each update from a given seed. It runs on each rank alike.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 import random
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -31,29 +31,26 @@ from verl.workers.config import (
 from verl.workers.config.actor import PolicyLossConfig
 from verl.workers.engine_workers import TrainingWorker
 
+from relight.adapter.rows import TrainingRow
 from relight.errors import CheckpointError, ConfigError, TrainerError
-from relight.gpu_worker.batch import Batch, make_batch, mini_batches, pack, part_of
 from relight.gpu_worker.checkpoints import Manifest, verify
 from relight.gpu_worker.corrections import correct_mismatch
-from relight.gpu_worker.exports import write_checkpoint, write_export
+from relight.gpu_worker.exports import write_agreed, write_checkpoint, write_export
 from relight.gpu_worker.inference import logprobs_of
 from relight.gpu_worker.losses import weighted_ppo_loss
-from relight.gpu_worker.rows import TrainRow
-from relight.types.hyperparameters import Hyperparameters
+from relight.gpu_worker.tensor_batch import Batch, make_batch, mini_batches, pack, part_of
+from relight.gpu_worker.trainer_messages import TrainerState, TrainResult
+from relight.types.hyperparameters import (
+    NONFINITE_STEPS,
+    OPTIMIZER_STEPS,
+    REJECTED_STEPS,
+    STEP_COUNTS,
+    Hyperparameters,
+)
 from relight.types.verl_keys import STARTUP_KEYS, section
 
 _FP32 = {"param_dtype": "fp32", "reduce_dtype": "fp32", "buffer_dtype": "fp32"}
 _MICRO_BATCH = {"cpu": 64, "cuda": 8}
-
-
-@dataclass(frozen=True)
-class Update:
-    """What an update did."""
-
-    metrics: dict[str, float]
-    logprobs: list[list[float]]
-    """The trainer's logprobs of each row's response tokens, before the update."""
-    seconds: dict[str, float] = field(default_factory=dict[str, float])
 
 
 class Trainer:
@@ -68,13 +65,12 @@ class Trainer:
         self.worker = self._make_worker(model_dir, forward_only=False)
         self._reference: TrainingWorker | None = None
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> TrainerState:
         """Which version is held, and where it came from; version null: none, an update broke off half-way."""
-        ranks = torch.distributed.get_world_size()
-        return {"version": self.version, "loaded_from": self.loaded_from, "device": self.device, "ranks": ranks}
+        return TrainerState(self.version, self.loaded_from, self.device, torch.distributed.get_world_size())
 
     def load_checkpoint(self, version: int, directory: Path) -> None:
-        """Go on from a checkpoint: weights, optimizer and random state."""
+        """Load a checkpoint: weights, optimizer and random state."""
         ranks = torch.distributed.get_world_size()
         meta = verify(directory).meta
         if meta.get("ranks") != ranks:
@@ -84,20 +80,33 @@ class Trainer:
         self.worker.load_checkpoint(str(directory))
         self._holds(version, directory)
 
-    def load_model(self, version: int, directory: Path, *, keep_optimizer: bool) -> None:
-        """Take the weights of an export, or of the model that was given (version 0, which needs no manifest)."""
+    def load_model(self, version: int, directory: Path) -> None:
+        """Load the weights of an export, or of the given model (version 0, which needs no manifest)."""
         if version > 0 or (directory / "manifest.json").exists():
             self._expect(version, verify(directory).meta, directory)
         self.version = None
-        optimizer_state = self._engine.optimizer.state_dict() if keep_optimizer else None
-        self.worker.model_config.local_path = str(directory)
-        self.worker.reset()
-        if optimizer_state is not None:
-            self._engine.optimizer.load_state_dict(optimizer_state)
+        self._take_weights(directory)
         self._holds(version, directory)
 
+    def agree(self, version: int, export: Path, scratch: Path) -> int:
+        """Adjust replayed weights to the published ones; the optimizer is kept. Returns how many elements differed."""
+        self._expect(version, verify(export).meta, export)
+        if self.version != version:
+            raise TrainerError(f"the trainer holds version {self.version}, not {version}")
+        differing = write_agreed(self._engine, self.model_dir, export, scratch)
+        self.version = None
+        optimizer_state = self._engine.optimizer.state_dict()
+        self._take_weights(scratch)
+        self._engine.optimizer.load_state_dict(optimizer_state)
+        self._holds(version, export)
+        return differing
+
+    def _take_weights(self, directory: Path) -> None:
+        self.worker.model_config.local_path = str(directory)
+        self.worker.reset()
+
     def keep(self, version: int) -> None:
-        """Call the weights and the optimizer that are held the next version: a step had nothing to learn from."""
+        """Make the held weights and optimizer the next version, after a step without anything to train on."""
         self._expect_before(version)
         self.version = version
 
@@ -106,7 +115,7 @@ class Trainer:
     ) -> dict[str, Manifest | None]:
         """Write what was asked for, each complete or not at all."""
         if self.version is None:
-            raise TrainerError("the trainer holds no version that could be saved: load one first")
+            raise TrainerError("the trainer holds no version to save: load one first")
         meta = {**meta, "version": self.version, "ranks": torch.distributed.get_world_size()}
         engine = self._engine
         written: dict[str, Manifest | None] = {"export": None, "checkpoint": None}
@@ -116,12 +125,12 @@ class Trainer:
             written["checkpoint"] = write_checkpoint(engine, checkpoint_dir, self.version, meta)
         return written
 
-    def train(self, version: int, rows: list[TrainRow], numbers: Hyperparameters, seed: int) -> Update:
+    def train(self, version: int, rows: list[TrainingRow], numbers: Hyperparameters, seed: int) -> TrainResult:
         """Make `version` out of the one before it."""
         self._check_update(version, rows, numbers)
         clock = _Clock()
         seed_everything(seed)
-        batch = make_batch(rows, numbers.loss_agg_mode)
+        batch = make_batch(rows, numbers.loss_agg_mode, numbers.sequence)
         clock.lap("rows")
         held = self._logprobs(self.worker, batch, numbers)
         clock.lap("logprobs")
@@ -134,11 +143,11 @@ class Trainer:
         self.version, self.loaded_from = version, "training"
         clock.lap("update")
         logprobs = [held[i, : len(row.response_ids)].tolist() for i, row in enumerate(rows)]
-        return Update(metrics, logprobs, clock.seconds)
+        return TrainResult(finite(metrics), logprobs, clock.seconds)
 
     @property
     def reference(self) -> TrainingWorker:
-        """Version 0, from which the KL loss measures."""
+        """Version 0, the reference of the KL loss."""
         if self._reference is None:
             self._reference = self._make_worker(self.model_dir, forward_only=self.device != "cpu")
         return self._reference
@@ -147,10 +156,24 @@ class Trainer:
         set_optimizer(self._engine, numbers)
         self.worker.set_loss_fn(functools.partial(weighted_ppo_loss, self._actor_config(numbers)))
         collected: dict[str, Any] = {}
+        steps: dict[str, float] = dict.fromkeys(STEP_COUNTS, 0.0)
         for epoch in range(numbers.ppo_epochs):
             for indices in mini_batches(batch.rows, numbers, seed + epoch):
-                append_to_dict(collected, self._step(batch, indices, numbers, seed))
-        return {name: float(value) for name, value in reduce_metrics(collected).items()}
+                kind, metrics = self._try_step(batch, indices, numbers, seed)
+                steps[kind] += 1
+                append_to_dict(collected, metrics)
+        return {name: float(value) for name, value in reduce_metrics(collected).items()} | steps
+
+    def _try_step(
+        self, batch: Batch, indices: list[int], numbers: Hyperparameters, seed: int
+    ) -> tuple[str, dict[str, Any]]:
+        """Try an optimizer step: which of `STEP_COUNTS` it counts for, and its metrics if it changed the weights."""
+        if not bool(batch.columns["response_mask"][indices].any()):
+            return REJECTED_STEPS, {}
+        metrics = self._step(batch, indices, numbers, seed)
+        if not np.isfinite(metrics["grad_norm"]).all():  # verl has left the weights alone, and printed a warning
+            return NONFINITE_STEPS, {}
+        return OPTIMIZER_STEPS, metrics
 
     def _step(self, batch: Batch, indices: list[int], numbers: Hyperparameters, seed: int) -> dict[str, Any]:
         """One optimizer step."""
@@ -163,7 +186,7 @@ class Trainer:
             numbers.temperature,
             compute_loss=True,
             calculate_entropy=bool(numbers.entropy_coeff) or numbers.verl.get("actor.calculate_entropy", False),
-            global_batch_size=part.total_weight,
+            global_batch_size=part.sequences,
             mini_batch_size=len(part.indices) * ranks,
             epochs=1,
             seed=seed,
@@ -218,13 +241,13 @@ class Trainer:
         keys = {**defaults, **section(self.startup, "actor.fsdp_config")}
         return FSDPEngineConfig(forward_only=forward_only, use_dynamic_bsz=False, use_remove_padding=False, **keys)
 
-    def _check_update(self, version: int, rows: list[TrainRow], numbers: Hyperparameters) -> None:
+    def _check_update(self, version: int, rows: list[TrainingRow], numbers: Hyperparameters) -> None:
         self._expect_before(version)
         if not any(row.trained_tokens for row in rows):
             raise TrainerError("no row has a token to train on")
         for key, value in numbers.verl.items():
             if key in STARTUP_KEYS and self.startup.get(key) != value:
-                raise ConfigError(f"verl.{key} is read when the trainer process starts: start it again for {value!r}")
+                raise ConfigError(f"verl.{key} is read when the trainer process starts: restart it to use {value!r}")
 
     def _expect_before(self, version: int) -> None:
         if self.version != version - 1:
@@ -239,7 +262,7 @@ class Trainer:
 
 
 def actor_config(numbers: Hyperparameters, micro_batch_size: int, strategy: str) -> FSDPActorConfig:
-    """What verl's losses read."""
+    """The configuration of verl's losses."""
     policy_loss = {"loss_mode": numbers.loss_mode, **section(numbers.verl, "actor.policy_loss")}
     if numbers.rollout_correction.get("bypass_mode"):
         policy_loss |= {"loss_mode": "bypass_mode"}
@@ -262,19 +285,24 @@ def actor_config(numbers: Hyperparameters, micro_batch_size: int, strategy: str)
 
 
 def set_optimizer(engine: Any, numbers: Hyperparameters) -> None:
-    """Give the live optimizer this step's numbers; its moments stay."""
+    """Set this step's hyper-parameters on the live optimizer; its moments are kept."""
     engine.optimizer_config.clip_grad = numbers.grad_clip
     for group in engine.optimizer.param_groups:
         group["lr"] = group["initial_lr"] = numbers.learning_rate
         group["weight_decay"] = numbers.weight_decay
         if "betas" in group:
             group["betas"] = numbers.betas
-    # verl steps its constant schedule after each update, which sets the rate back to what the schedule knows.
+    # verl steps its constant schedule after each update, which resets the rate to that of the schedule.
     engine.lr_scheduler.base_lrs = [numbers.learning_rate] * len(engine.optimizer.param_groups)
 
 
+def finite(values: Mapping[str, float]) -> dict[str, float]:
+    """The finite values, which JSON can represent."""
+    return {name: value for name, value in values.items() if math.isfinite(value)}
+
+
 def seed_everything(seed: int) -> None:
-    """Make what follows depend on the seed alone."""
+    """Seed all random number generators."""
     random.seed(seed)
     np.random.seed(seed % 2**32)
     torch.manual_seed(seed)

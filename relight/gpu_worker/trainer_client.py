@@ -1,30 +1,33 @@
-"""The trainer process as the GPU worker sees it: start it, ask it, notice when it dies.
+"""The GPU worker's client of the trainer process: starts it, sends commands, notices when it dies.
 
-Torch-free and async. Each rank is a child with a socket of its own; a command goes to all of them, and its result is
-what rank 0 answers once all have. What can't be answered any more is a `TrainerError` with the end of the log.
+Torch-free and async. Each rank is a child process with its own socket. A command goes to all of them, and its result is
+rank 0's once all have answered. If a rank dies, the command fails with a `TrainerError` that has the end of the log.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import orjson
 
 from relight import errors
+from relight.adapter.rows import TrainingRow
 from relight.errors import RelightError, TrainerError
 from relight.gpu_worker.checkpoints import Manifest
-from relight.gpu_worker.processes import clean_environment, log_tail
-from relight.gpu_worker.rows import TrainRow, write_rows
+from relight.gpu_worker.child_environment import clean_environment
+from relight.gpu_worker.trainer_messages import Saved, TrainerState, TrainResult
 from relight.gpu_worker.trainer_rank import Rank, default_threads, rank_environment
+from relight.gpu_worker.training_rows import write_rows
 from relight.models import check_model
+from relight.processes.child import log_tail
 from relight.types.verl_keys import flatten_verl_keys, startup_keys
 
 Progress = Callable[[str], None]
@@ -33,41 +36,12 @@ VERL = "relight.gpu_worker.trainer_process"
 _STRAGGLER_SECONDS = 20.0
 """How long ranks may take to answer after one of them failed; they may be waiting for it in a collective."""
 _STOP_SECONDS = 5.0
-
-
-@dataclass(frozen=True)
-class TrainerState:
-    """What a trainer holds."""
-
-    version: int | None
-    """None: nothing that could be used, an update or a load broke off half-way."""
-    loaded_from: str
-    device: str
-    ranks: int
-
-
-@dataclass(frozen=True)
-class TrainResult:
-    """What an update did."""
-
-    metrics: dict[str, float]
-    """verl's, averaged over mini-batches."""
-    logprobs: list[list[float]]
-    """The trainer's logprob of each response token of each row, before the update."""
-    seconds: dict[str, float]
-    """Where the time went."""
-
-
-@dataclass(frozen=True)
-class Saved:
-    """The manifests of what was written."""
-
-    export: Manifest | None
-    checkpoint: Manifest | None
+_RENDEZVOUS = "rendezvous-"
+"""Prefix of the folders of torch.distributed's rendezvous files."""
 
 
 class TrainerProcess:
-    """verl in a process group of its own."""
+    """A trainer: one child process for each rank."""
 
     def __init__(self, ranks: list[Rank], workdir: Path, log: Path) -> None:
         self._ranks = ranks
@@ -93,26 +67,26 @@ class TrainerProcess:
         """Start a trainer that holds `model_dir` as version 0; returns when it answers.
 
         Args:
-            model_dir: a Hugging Face model directory; also what a KL loss measures from.
-            workdir: for rows files; made if it is not there.
+            model_dir: a Hugging Face model directory; also the reference of a KL loss.
+            workdir: for rows files, of this trainer alone; made if it is not there.
             ranks: processes that share the model, one for each GPU.
             env: added to the clean environment.
-            verl_keys: the run file's `verl:`; what is read at the start is taken from it, the rest ignored here.
+            verl_keys: the run file's `verl:`; those that verl reads at the start are used, the others ignored here.
             threads: of torch in each rank; by default two, or as many as there are cores.
             log: by default `trainer.log` in `workdir`.
-            on_progress: told in a few words what the start is doing.
-            module: what is started as a rank.
+            on_progress: called with a short text for each phase of the start.
+            module: the module that is started for each rank.
 
         Raises:
-            ConfigError: a verl key is at fault.
-            ModelError: the model directory lacks something.
-            TrainerError: it did not come up; with the end of its log.
+            ConfigError: a verl key is wrong.
+            ModelError: the model directory lacks a file.
+            TrainerError: the trainer did not start; with the end of its log.
         """
         keys = startup_keys(flatten_verl_keys(verl_keys or {}))
         await asyncio.to_thread(workdir.mkdir, parents=True, exist_ok=True)
         log = log or workdir / "trainer.log"
         trainer = cls([], workdir, log)
-        await asyncio.to_thread(check_model, str(model_dir), Path.cwd())  # or it would be found out after verl's import
+        await asyncio.to_thread(check_model, str(model_dir), Path.cwd())  # before verl's import, which takes long
         try:
             argv = [sys.executable, "-m", module, "--model-dir", str(model_dir), "--verl", orjson.dumps(keys).decode()]
             await trainer._spawn(argv, ranks, clean_environment(env), threads or default_threads())
@@ -135,29 +109,35 @@ class TrainerProcess:
         return TrainerState(**await self._ask("state"))
 
     async def load(
-        self,
-        version: int,
-        *,
-        model_dir: Path | None = None,
-        checkpoint_dir: Path | None = None,
-        keep_optimizer: bool = False,
+        self, version: int, *, model_dir: Path | None = None, checkpoint_dir: Path | None = None
     ) -> TrainerState:
-        """Take a version: from a checkpoint with its optimizer, or the weights of a model directory.
+        """Load a version: a checkpoint with its optimizer, or the weights of a model directory with a new optimizer.
 
-        Without either it is the model that the trainer was started with. `keep_optimizer` keeps the optimizer state
-        that is held now, where weights alone are loaded; else it starts afresh.
+        Without either it loads the model that the trainer was started with.
 
         Raises:
-            CheckpointError: files are torn, changed, of another version, or of another number of ranks.
+            CheckpointError: files are damaged, of another version, or of another number of ranks.
         """
         state = await self._ask(
-            "load",
-            version=version,
-            model_dir=_text(model_dir),
-            checkpoint_dir=_text(checkpoint_dir),
-            keep_optimizer=keep_optimizer,
+            "load", version=version, model_dir=_text(model_dir), checkpoint_dir=_text(checkpoint_dir)
         )
         return TrainerState(**state)
+
+    async def agree(self, version: int, export_dir: Path) -> int:
+        """Adjust the held weights to their export, element by element; returns how many elements differed.
+
+        An element whose cast equals the export's keeps its full precision, any other takes the export's value. The
+        optimizer is kept.
+
+        Raises:
+            CheckpointError: the export is damaged, of another version, or of another model.
+            TrainerError: another version is held.
+        """
+        scratch = self._workdir / f"agreed-{version}"
+        try:
+            return await self._ask("agree", version=version, export_dir=_text(export_dir), scratch_dir=_text(scratch))
+        finally:
+            await asyncio.to_thread(shutil.rmtree, scratch, True)
 
     async def advantages(
         self,
@@ -176,16 +156,16 @@ class TrainerProcess:
         )
 
     async def train(
-        self, version: int, rows: Sequence[TrainRow] | Path, hyperparameters: Mapping[str, Any], *, seed: int
+        self, version: int, rows: Sequence[TrainingRow] | Path, hyperparameters: Mapping[str, Any], *, seed: int
     ) -> TrainResult:
-        """Make `version` from the one before it, which must be held.
+        """Make `version` from the one before it, which the trainer must hold.
 
         Args:
             rows: the batch, or a file that `write_rows` wrote.
             hyperparameters: keys of `Hyperparameters`.
 
         Raises:
-            ConfigError: a hyper-parameter is at fault; the trainer is unchanged.
+            ConfigError: a hyper-parameter is wrong; the trainer is unchanged.
             TrainerError: the wrong version is held, or the update failed; `state` then says what is held.
         """
         rows_file, own = await self._rows_file(version, rows)
@@ -206,17 +186,17 @@ class TrainerProcess:
         return TrainResult(result["metrics"], [orjson.loads(line) for line in content.splitlines()], result["seconds"])
 
     async def keep(self, version: int) -> TrainerState:
-        """Call what is held the next version, weights and optimizer alike: for a step with nothing to learn from.
+        """Make the held weights and optimizer the next version, after a step without anything to train on.
 
         Raises:
-            TrainerError: the version before it is not held.
+            TrainerError: the trainer does not hold the version before it.
         """
         return TrainerState(**await self._ask("keep", version=version))
 
     async def save(
         self, export_dir: Path | None, checkpoint_dir: Path | None = None, *, meta: Mapping[str, Any] | None = None
     ) -> Saved:
-        """Write the version that is held: what vLLM loads, and what `load` goes on from.
+        """Write the held version: an export for vLLM, and a checkpoint for `load`.
 
         Each directory appears when it is complete. `meta` goes into the manifests, with `version` and `ranks`.
         """
@@ -226,7 +206,7 @@ class TrainerProcess:
         return Saved(**{name: Manifest(**content) if content else None for name, content in written.items()})
 
     async def stop(self) -> None:
-        """End the trainer; what it was doing is lost."""
+        """End the trainer; a command under way is lost."""
         for rank in self._ranks:
             rank.close()
         with suppress(TimeoutError):
@@ -239,9 +219,15 @@ class TrainerProcess:
         for rank in self._ranks:
             rank.close()
         await asyncio.gather(*(rank.child.kill() for rank in self._ranks))
+        await asyncio.to_thread(self._remove_rendezvous)
+
+    def _remove_rendezvous(self) -> None:
+        for folder in self._workdir.glob(f"{_RENDEZVOUS}*"):
+            shutil.rmtree(folder, ignore_errors=True)
 
     async def _spawn(self, argv: Sequence[str], ranks: int, environment: Mapping[str, str], threads: int) -> None:
-        rendezvous = Path(tempfile.mkdtemp(prefix="rendezvous-", dir=self._workdir)) / "store"
+        await asyncio.to_thread(self._remove_rendezvous)  # that of a GPU worker that was killed
+        rendezvous = Path(tempfile.mkdtemp(prefix=_RENDEZVOUS, dir=self._workdir)) / "store"
         argv = [*argv, "--rendezvous", str(rendezvous), "--threads", str(threads)]
         for rank in range(ranks):
             own = {**environment, **rank_environment(rank, ranks, threads)}
@@ -258,7 +244,7 @@ class TrainerProcess:
                 raise _error(message["error"])
             on_progress(message["text"])
 
-    async def _rows_file(self, version: int, rows: Sequence[TrainRow] | Path) -> tuple[Path, bool]:
+    async def _rows_file(self, version: int, rows: Sequence[TrainingRow] | Path) -> tuple[Path, bool]:
         if isinstance(rows, Path):
             return rows, False
         path = self._workdir / f"rows-{version}.jsonl"
@@ -274,7 +260,7 @@ class TrainerProcess:
             try:
                 replies = await self._exchange(line)
             except BaseException:
-                # Cancelled, or a rank is gone: answers that still come would be taken for those to the next command.
+                # Cancelled, or a rank died: late answers would be taken for those to the next command.
                 await self.kill()
                 raise
         for reply in replies:

@@ -1,8 +1,8 @@
 """The process that holds verl: `python -m relight.gpu_worker.trainer_process`, one for each rank.
 
-Started by `TrainerProcess` with a socket for each rank; every rank is sent the same commands, a JSON object a line,
-and answers each. Logs go to stdout and stderr and can't get in the way. A rank ends when its socket is closed, even in
-the middle of an update, and so when its parent dies.
+`TrainerProcess` starts it with a socket for each rank, and sends every rank the same commands, one JSON object a line;
+each rank answers each. Logs go to stdout and stderr. A rank ends when its socket is closed, even in the middle of an
+update, and so when its parent dies.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from relight.errors import RelightError
-from relight.gpu_worker.rows import read_rows
+from relight.gpu_worker.trainer_messages import TrainerState
+from relight.gpu_worker.training_rows import read_rows
 from relight.types.hyperparameters import parse_hyperparameters
 from relight.types.verl_keys import flatten_verl_keys
 
@@ -53,39 +54,40 @@ class Channel:
     def _read(self) -> None:
         for line in self._reader:
             self._commands.put(orjson.loads(line))
-        os._exit(0)  # nobody wants the result of what is under way, and torch can't be interrupted in another way
+        os._exit(0)  # the result of the command under way is not needed, and torch can't be interrupted otherwise
 
 
 class Commands:
-    """What a trainer can be asked."""
+    """The commands of a trainer."""
 
     def __init__(self, trainer: Trainer) -> None:
         self._trainer = trainer
 
     def answer(self, command: dict[str, Any]) -> dict[str, Any]:
-        """Run one command, and make of its outcome a reply."""
+        """Run one command, and turn its result or error into a reply."""
         try:
             run = getattr(self, f"do_{command['do']}")
             return {"id": command["id"], "ok": True, "result": run(**command["arguments"])}
         except RelightError as error:
             return _failed(command, type(error).__name__, str(error))
         except Exception as error:
-            # Whatever verl or torch raises goes to whoever asked; the log has the traceback.
+            # Errors of verl and torch go to the GPU worker as TrainerError; the log has the traceback.
             traceback.print_exc()
             return _failed(command, "TrainerError", f"{type(error).__name__}: {error}")
 
-    def do_state(self) -> dict[str, Any]:
+    def do_state(self) -> TrainerState:
         return self._trainer.state()
 
-    def do_load(
-        self, version: int, model_dir: str | None, checkpoint_dir: str | None, keep_optimizer: bool
-    ) -> dict[str, Any]:
+    def do_load(self, version: int, model_dir: str | None, checkpoint_dir: str | None) -> TrainerState:
         if checkpoint_dir is not None:
             self._trainer.load_checkpoint(version, Path(checkpoint_dir))
         else:
             directory = Path(model_dir) if model_dir else self._trainer.model_dir
-            self._trainer.load_model(version, directory, keep_optimizer=keep_optimizer)
+            self._trainer.load_model(version, directory)
         return self._trainer.state()
+
+    def do_agree(self, version: int, export_dir: str, scratch_dir: str) -> int:
+        return self._trainer.agree(version, Path(export_dir), Path(scratch_dir))
 
     def do_advantages(
         self, estimator: str, rewards: list[float], groups: list[str], options: dict[str, Any]
@@ -103,7 +105,7 @@ class Commands:
             Path(logprobs_file).write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in update.logprobs))
         return {"metrics": update.metrics, "seconds": update.seconds}
 
-    def do_keep(self, version: int) -> dict[str, Any]:
+    def do_keep(self, version: int) -> TrainerState:
         self._trainer.keep(version)
         return self._trainer.state()
 
@@ -152,13 +154,13 @@ def make_commands(arguments: argparse.Namespace, channel: Channel) -> Commands:
 
 
 def serve(make: Callable[[argparse.Namespace, Channel], Commands]) -> None:
-    """Say when what is made is ready, and do what is asked of it."""
+    """Build the commands, report when they are ready, then run those that arrive."""
     arguments = _parse_arguments()
     channel = Channel(arguments.socket)
     try:
         commands = make(arguments, channel)
     except Exception as error:
-        # The parent turns whatever stopped the start into its own error; the log has the traceback.
+        # The parent raises an error of its own from this; the log has the traceback.
         traceback.print_exc()
         kind = type(error).__name__ if isinstance(error, RelightError) else "TrainerError"
         channel.send({"event": "failed", "error": {"type": kind, "message": f"{type(error).__name__}: {error}"}})

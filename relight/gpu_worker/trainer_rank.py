@@ -1,4 +1,4 @@
-"""One rank of a trainer: its process, and the socket on which it is sent commands and answers them."""
+"""One rank of a trainer: its process, and the socket for commands and answers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from relight.gpu_worker.processes import ChildProcess
+from relight.processes.child import ChildProcess
 
 _LINE_LIMIT_BYTES = 64 * 2**20
 
@@ -30,7 +30,8 @@ class Rank:
         with theirs:
             theirs.set_inheritable(True)
             command = (*argv, "--socket", str(theirs.fileno()))
-            child = await ChildProcess.start(command, environment=environment, log=log, pass_fds=(theirs.fileno(),))
+            passed = (theirs.fileno(),)
+            child = await ChildProcess.start(command, environment=environment, log=log, pass_fds=passed, reaped=True)
         reader, writer = await asyncio.open_connection(sock=ours, limit=_LINE_LIMIT_BYTES)
         return cls(child, reader, writer)
 
@@ -62,7 +63,7 @@ def default_threads() -> int:
 
 
 def rank_environment(rank: int, ranks: int, threads: int) -> dict[str, str]:
-    """What torchrun would set, as far as verl reads it; the ranks meet by a file, so address and port are unused."""
+    """The variables of torchrun that verl reads; the rendezvous is a file, so address and port are unused."""
     return {
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),

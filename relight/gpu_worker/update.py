@@ -1,4 +1,4 @@
-"""`update_policy`: make version n from n-1, once, whatever dies in between (semantics 13 and 15).
+"""`update_policy`: make version n from n-1 exactly once, even if processes die in between (rules 13 and 15).
 
 Order: ledger -> train -> export and checkpoint renamed into place -> version row -> engines acknowledge -> step row.
 """
@@ -9,19 +9,20 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 
 from relight.errors import LeaseLostError, PostgresError
-from relight.faults import Place, reach
+from relight.faults import FaultPoint, fault_point
 from relight.gpu_worker.checkpoints import read_manifest
-from relight.gpu_worker.fleet import EngineKeeper
-from relight.gpu_worker.retention import Retention
-from relight.gpu_worker.training import StepTrainer, describe
-from relight.gpu_worker.versions import CHECKPOINT
-from relight.store import ledger
+from relight.gpu_worker.engine_supervisor import EngineSupervisor
+from relight.gpu_worker.retention import VersionRetention
+from relight.gpu_worker.step_trainer import StepTrainer, describe
+from relight.gpu_worker.version_files import CHECKPOINT
 from relight.store.database import Database
-from relight.store.ledger import Version
-from relight.store.plans import ResolvedPlan
+from relight.store.training import ledger
+from relight.store.training.ledger import Version
+from relight.store.training.plans import ResolvedPlan
+from relight.types.hyperparameters import OPTIMIZER_STEPS
 from relight.types.payloads import UpdateResult
 from relight.types.run_file import Checkpoints
 
@@ -38,23 +39,23 @@ class Stopwatch:
         self._at = time.monotonic()
 
     def lap(self, phase: str) -> None:
-        """Everything since the last lap was this phase."""
+        """Add the time since the last lap to this phase."""
         now = time.monotonic()
         self.seconds[phase] = self.seconds.get(phase, 0.0) + now - self._at
         self._at = now
 
 
 class PolicyUpdate:
-    """One run's updates on this host."""
+    """Makes the policy versions of one run on this host."""
 
     def __init__(
         self,
         db: Database,
         host: str,
         steps: StepTrainer,
-        engines: EngineKeeper,
+        engines: EngineSupervisor,
         keep: Checkpoints,
-        using_trainer: asyncio.Lock,
+        trainer_lock: asyncio.Lock,
     ) -> None:
         self.db = db
         self.host = host
@@ -63,26 +64,26 @@ class PolicyUpdate:
         self.files = steps.files
         self.engines = engines
         self.keep = keep
-        self.using_trainer = using_trainer
+        self.trainer_lock = trainer_lock
 
-    async def make(self, step: int, *, checkpoint: bool, share_gpu: bool) -> UpdateResult:
-        """Make version `step`, or find it made; return when engines hold it and the step is recorded."""
+    async def make_version(self, step: int, *, checkpoint: bool, share_gpu: bool) -> UpdateResult:
+        """Make version `step` unless it is recorded; return when engines hold it and the step is recorded."""
         watch = Stopwatch()
         metrics: dict[str, float] = {}
         if await ledger.get_version(self.db, self.run, step) is None:
-            async with self.using_trainer, self._lease() as lease:
+            async with self.trainer_lock, self._lease() as lease:
                 metrics = await self._record(step, watch, lease, checkpoint, share_gpu)
         await self.engines.wait_for(step)
         watch.lap("publish")
         await ledger.record_step(self.db, self.run, step, metrics, watch.seconds)
-        reach(Place.STEP_RECORDED)
-        await Retention(self.db, self.files).tidy(self.run, self.keep)
+        fault_point(FaultPoint.STEP_RECORDED)
+        await VersionRetention(self.db, self.files).delete_unneeded(self.run, self.keep)
         return await self._result(step, watch)
 
-    async def mend(self, version: int) -> None:
-        """Make the export of a recorded version again: what was written can't be read any more."""
-        async with self.using_trainer, self._lease() as lease:
-            await self.steps.bring_to(version, mending=True)
+    async def repair_export(self, version: int) -> None:
+        """Write the export of a recorded version again, because its files are damaged."""
+        async with self.trainer_lock, self._lease() as lease:
+            await self.steps.bring_to(version, repairing=True)
             made = await self.steps.save(version, self.files.stage(version, lease[2]), False, {})
             made = await self.files.publish(made)
             recorded = await ledger.get_version(self.db, self.run, version)
@@ -93,10 +94,10 @@ class PolicyUpdate:
     async def _record(
         self, step: int, watch: Stopwatch, lease: tuple[str, str, int], checkpoint: bool, share_gpu: bool
     ) -> dict[str, float]:
-        """Make the files, put them where they are read from, record them."""
+        """Write the files, publish them, record them."""
         row = await ledger.get_step(self.db, self.run, step)
         found = await self.files.staged(step, row["batch_hash"] or "", checkpoint)
-        if found:  # somebody died between these files and their row
+        if found:  # a process died after it wrote these files and before it recorded them
             folder, export = found
             version = describe(step, folder, export, read_manifest(folder / CHECKPOINT) if checkpoint else None)
             metrics: dict[str, float] = export.meta.get("metrics", {})
@@ -104,9 +105,10 @@ class PolicyUpdate:
             version, metrics = await self._train(step, watch, lease, checkpoint, share_gpu)
         version = await self.files.publish(version)
         watch.lap("save")
-        reach(Place.SAVED)
-        await ledger.record_version(self.db, self.run, version, lease, metrics)
-        reach(Place.VERSION_RECORDED)
+        fault_point(FaultPoint.SAVED)
+        unchanged = not metrics.get(OPTIMIZER_STEPS)
+        await ledger.record_version(self.db, self.run, version, lease, metrics, unchanged=unchanged)
+        fault_point(FaultPoint.VERSION_RECORDED)
         return metrics
 
     async def _train(
@@ -114,15 +116,15 @@ class PolicyUpdate:
     ) -> tuple[Version, dict[str, float]]:
         row = await ledger.get_step(self.db, self.run, step)
         plan = ResolvedPlan.model_validate(row["plan"])
-        async with self._gpu(share_gpu):
+        async with self.engines.asleep() if share_gpu else nullcontext():
             replayed = await self.steps.bring_to(step - 1)
             watch.lap("replay" if replayed else "ledger")
             if row["status"] in ("planned", "sampled"):
                 await self.steps.write_ledger(step, plan)
-                reach(Place.LEDGERED)
+                fault_point(FaultPoint.LEDGERED)
             watch.lap("ledger")
             metrics = await self.steps.apply(step)
-            reach(Place.TRAINED)
+            fault_point(FaultPoint.TRAINED)
             watch.lap("update")
             metrics = ledger.finite(metrics | ({"replayed_steps": float(replayed)} if replayed else {}))
             batch = (await ledger.get_step(self.db, self.run, step))["batch_hash"]
@@ -130,24 +132,12 @@ class PolicyUpdate:
             return await self.steps.save(step, folder, checkpoint, {"batch": batch, "metrics": metrics}), metrics
 
     @asynccontextmanager
-    async def _gpu(self, shared: bool) -> AsyncGenerator[None]:
-        """Engine and trainer that share one GPU take turns."""
-        if not shared:
-            yield
-            return
-        await self.engines.sleep()
-        try:
-            yield
-        finally:
-            await self.engines.wake()
-
-    @asynccontextmanager
     async def _lease(self) -> AsyncGenerator[tuple[str, str, int]]:
-        """Be the one writer of the run's versions; a lease that is lost ends the work and the trainer."""
+        """Hold the lease on writing the run's versions; if it is lost, the update and the trainer are ended."""
         name = f"policy/{self.run}"
         fence = await ledger.take_lease(self.db, name, self.host, LEASE_SECONDS)
         if fence is None:
-            raise LeaseLostError(f"another GPU host makes a version of run {self.run}; trying again")
+            raise LeaseLostError(f"another GPU host is making a version of run {self.run}; trying again")
         owner = asyncio.current_task()
         assert owner is not None
         renewing = asyncio.create_task(self._renew(name, fence, owner))
@@ -163,7 +153,7 @@ class PolicyUpdate:
             await ledger.release_lease(self.db, name, self.host, fence)
 
     async def _renew(self, name: str, fence: int, owner: asyncio.Task[object]) -> None:
-        """Until cancelled, or until the lease is lost; then trainer and owner are ended."""
+        """Renew the lease until cancelled; if it is lost, end the trainer and the task that holds it."""
         last = time.monotonic()
         while time.monotonic() - last < LEASE_SECONDS:
             await asyncio.sleep(LEASE_SECONDS / 6)

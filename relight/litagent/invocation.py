@@ -8,11 +8,8 @@ from typing import Any, Self, TypeVar
 
 from pydantic import TypeAdapter
 
-from relight.types.resources import LLM, NamedResources, PromptTemplate
+from relight.types.resources import LLM, MAIN_LLM, NamedResources, PromptTemplate
 from relight.types.rollout import AttemptedRollout, Rollout
-
-MAIN_LLM = "main_llm"
-"""Name under which the attempt's own model is found among the resources, where the run names none."""
 
 R = TypeVar("R", LLM, PromptTemplate)
 _resources: TypeAdapter[NamedResources] = TypeAdapter(NamedResources)

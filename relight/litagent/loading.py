@@ -4,7 +4,7 @@
     path/to/file.py:attr   the same from a file that is no module
     pkg.module             every agent that is decorated in it, or made of a class of it
 
-An AgentLoadError names the reference, what was wrong, and the mend.
+An AgentLoadError names the reference, what was wrong, and what to do.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def load_agents(*references: str) -> dict[str, LoadedAgent]:
     return loaded
 
 
-def _error(reference: str, wrong: str, mend: str) -> AgentLoadError:
-    return AgentLoadError(f"agent {reference!r}: {wrong}; {mend}")
+def _error(reference: str, wrong: str, remedy: str) -> AgentLoadError:
+    return AgentLoadError(f"agent {reference!r}: {wrong}; {remedy}")
 
 
 def _load(reference: str) -> Iterable[LoadedAgent]:
@@ -76,8 +76,8 @@ def _import(reference: str, place: str) -> ModuleType:
         raise
     except ModuleNotFoundError as error:
         if error.name is not None and f"{place}.".startswith(f"{error.name}."):
-            mend = f"run where it can be imported (now {here}), set PYTHONPATH, or give the path of its .py file"
-            raise _error(reference, f"there is no module {error.name!r}", mend) from None
+            remedy = f"run where it can be imported (now {here}), set PYTHONPATH, or give the path of its .py file"
+            raise _error(reference, f"there is no module {error.name!r}", remedy) from None
         raise _error(reference, _where(error), "install what it imports") from error
     except (ValueError, TypeError) as error:
         if not place or place.startswith("."):
@@ -124,9 +124,9 @@ def _attribute(reference: str, owner: Any, name: str) -> Any:
         return getattr(owner, name)
     except AttributeError:
         close = difflib.get_close_matches(name, [n for n in dir(owner) if not n.startswith("__")], n=3)
-        mend = f"did you mean {' or '.join(map(repr, close))}?" if close else f"define {name!r} there"
+        remedy = f"did you mean {' or '.join(map(repr, close))}?" if close else f"define {name!r} there"
         where = owner.__name__ if isinstance(owner, ModuleType) else repr(owner)
-        raise _error(reference, f"{where} has no attribute {name!r}", mend) from None
+        raise _error(reference, f"{where} has no attribute {name!r}", remedy) from None
 
 
 def _as_agent(reference: str, attribute: str, value: Any) -> LoadedAgent:
@@ -165,6 +165,6 @@ def _agents_of(reference: str, module: ModuleType) -> list[LoadedAgent]:
         if isinstance(value, LitAgent) and getattr(value, "__module__", None) == module.__name__
     ]
     if not found:
-        mend = "decorate one with @relight.rollout, or name it as module:attr"
-        raise _error(reference, "no agent is decorated in it", mend)
+        remedy = "decorate one with @relight.rollout, or name it as module:attr"
+        raise _error(reference, "no agent is decorated in it", remedy)
     return list({agent.name: agent for agent in found}.values())

@@ -2,8 +2,9 @@
 
 None: the reward was emitted, or a grader gives it. A number: the reward. Named numbers: several rewards, of which
 one is trained on: the only one, or the one called `primary`, or the one named by the second half of a pair
-(`return {"exact": 1.0, "short": 0.2}, "exact"`). A list of spans: they are sent as they are. Anything else is no
-reward; the attempt still ended well, and the runner is told what was returned.
+(`return {"exact": 1.0, "short": 0.2}, "exact"`). Text under the name `feedback` says why. A list of spans,
+OpenTelemetry's or the store's: they are sent as they are. Anything else is no reward; the attempt still ended well, and
+the runner learns what was returned.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from typing import Any, cast
 
 import orjson
 
-from relight.emitter.attributes import as_json, clean_text, flatten, safe_repr
+from relight.emitter.attributes import as_json, safe_repr
 from relight.emitter.emit import reward_dimensions
+from relight.emitter.foreign_spans import as_emitted, field_of
 from relight.emitter.names import PRIMARY
-from relight.emitter.recorder import EmittedSpan, make_span
+from relight.emitter.recorder import EmittedSpan
 
 MAX_VALUE_BYTES = 1024 * 1024
+FEEDBACK = "feedback"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,8 @@ class Returned:
 
     rewards: dict[str, float] = field(default_factory=dict[str, float])
     """Primary one first."""
+    feedback: str | None = None
+    """What was said beside them."""
     spans: list[EmittedSpan] = field(default_factory=list[EmittedSpan])
     value: Any = None
     """The value itself, where JSON holds it in 1 MiB."""
@@ -39,23 +44,33 @@ def sort_out(value: Any) -> Returned:
     """Never raises."""
     if value is None:
         return Returned()
-    if isinstance(value, list) and all(_is_span(item) for item in cast("list[Any]", value)):
-        return Returned(spans=[_as_span(item) for item in cast("list[Any]", value)])
     try:
-        rewards = _rewards(value)
+        if isinstance(value, list) and all(_is_span(item) for item in cast("list[Any]", value)):
+            return Returned(spans=[as_emitted(item) for item in cast("list[Any]", value)])
+        rewards, feedback = _rewards(value)
     except Exception as error:  # what was returned may be of the user's own type and raise anything when looked at
         return Returned(value=_portable(value), invalid=f"the agent returned {describe(value)}: {error}")
-    return Returned(rewards=rewards, value=_portable(value))
+    return Returned(rewards=rewards, feedback=feedback, value=_portable(value))
 
 
-def _rewards(value: Any) -> dict[str, float]:
+def _rewards(value: Any) -> tuple[dict[str, float], str | None]:
     if isinstance(value, tuple) and len(cast("Sequence[Any]", value)) == 2:
         named, primary = cast("tuple[Any, Any]", value)
         if isinstance(named, Mapping) and isinstance(primary, str):
-            return reward_dimensions(cast("Mapping[str, Any]", named), primary)
+            numbers, feedback = _split(cast("Mapping[str, Any]", named))
+            return reward_dimensions(numbers, primary), feedback
     if isinstance(value, Mapping):
-        return reward_dimensions(cast("Mapping[str, Any]", value), _primary_key(cast("Mapping[str, Any]", value)))
-    return reward_dimensions(value)
+        numbers, feedback = _split(cast("Mapping[str, Any]", value))
+        return reward_dimensions(numbers, _primary_key(numbers)), feedback
+    return reward_dimensions(value), None
+
+
+def _split(named: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
+    """Rewards, and the text beside them."""
+    feedback = named.get(FEEDBACK)
+    if not isinstance(feedback, str):
+        return dict(named), None
+    return {name: value for name, value in named.items() if name != FEEDBACK}, feedback
 
 
 def _primary_key(named: Mapping[str, Any]) -> str:
@@ -79,16 +94,4 @@ def describe(value: Any) -> str:
 
 
 def _is_span(item: Any) -> bool:
-    return isinstance(_get(item, "name"), str) and isinstance(_get(item, "attributes"), Mapping | None)
-
-
-def _get(item: Any, name: str) -> Any:
-    return cast("Mapping[str, Any]", item).get(name) if isinstance(item, Mapping) else getattr(item, name, None)
-
-
-def _as_span(item: Any) -> EmittedSpan:
-    span = make_span(clean_text(_get(item, "name"), 256), flatten(_get(item, "attributes") or {}))
-    for key in ("start_time", "end_time"):
-        if isinstance(time := _get(item, key), int | float):
-            span[key] = float(time)
-    return span
+    return isinstance(field_of(item, "name"), str) and isinstance(field_of(item, "attributes"), Mapping | None)

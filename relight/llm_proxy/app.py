@@ -7,7 +7,6 @@ import hmac
 import logging
 import os
 import re
-import socket
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from time import monotonic
@@ -17,21 +16,22 @@ import orjson
 
 from relight.errors import RelightError
 from relight.llm_proxy.attempts import Attempts
-from relight.llm_proxy.calls import Calls
-from relight.llm_proxy.counting import count_tokens
+from relight.llm_proxy.call_handler import CallHandler
 from relight.llm_proxy.dialects import Completions, Dialect
+from relight.llm_proxy.engine_health import watch
 from relight.llm_proxy.engines import Engine, Engines
-from relight.llm_proxy.exchange import Exchange, Left, Receive, Scope, Send
-from relight.llm_proxy.health import watch
+from relight.llm_proxy.exchange import ClientDisconnected, Exchange, Receive, Scope, Send
 from relight.llm_proxy.limits import Limits
 from relight.llm_proxy.messages import Messages
 from relight.llm_proxy.recorder import Recorder
-from relight.llm_proxy.refusal import Refusal, internal, no_such_model, no_such_route
+from relight.llm_proxy.request_errors import RequestError, internal, no_such_model, no_such_route
 from relight.llm_proxy.responses import Responses
 from relight.llm_proxy.routing import Router
+from relight.llm_proxy.token_counts import count_tokens
 from relight.llm_proxy.upstreams import Upstreams
-from relight.store.envelopes import WorkerReport
-from relight.store.interface import AttemptStore
+from relight.observability.reporting import Doing, own_report
+from relight.retrying import Every, logged
+from relight.store.attempts.base import AttemptStore
 from relight.types.upstreams import Upstream
 
 log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ class Gateway:
     """The ASGI app."""
 
     def __init__(
-        self, attempts: Attempts, router: Router, calls: Calls, limits: Limits, admin_token: str | None
+        self, attempts: Attempts, router: Router, calls: CallHandler, limits: Limits, admin_token: str | None
     ) -> None:
         self.closing = calls.closing
         """Set when the process begins to drain: calls that only wait for an engine are sent away then."""
@@ -80,9 +80,9 @@ class Gateway:
                 await exchange.answer(b'{"status":"ok"}')
             else:
                 await self._route(exchange)
-        except Refusal as refusal:
+        except RequestError as refusal:
             await exchange.refuse(refusal)
-        except Left:
+        except ClientDisconnected:
             return
 
     async def _route(self, exchange: Exchange) -> None:
@@ -112,7 +112,7 @@ class Gateway:
         serving = cast("asyncio.Task[None]", asyncio.current_task())
         try:
             async with asyncio.TaskGroup() as group:
-                watcher = group.create_task(cancel_when_gone(exchange, serving))
+                watcher = group.create_task(cancel_on_disconnect(exchange, serving))
                 await self._call(exchange, rollout_id, attempt_id, content)
                 watcher.cancel()
         except asyncio.CancelledError:
@@ -124,7 +124,7 @@ class Gateway:
         try:
             attempt = await self._attempts.find(rollout_id, attempt_id, exchange.token, fresh=exchange.declared_retry)
             await self._calls.serve(exchange, attempt, content)
-        except Refusal as refusal:
+        except RequestError as refusal:
             await exchange.refuse(refusal)
         except Exception:
             # Whatever went wrong: the agent gets an error of the documented shape, and the log its traceback.
@@ -167,7 +167,7 @@ def card_of(model: str) -> dict[str, Any]:
     return openais | {"type": "model", "display_name": model, "created_at": "1970-01-01T00:00:00Z"}
 
 
-async def cancel_when_gone(exchange: Exchange, serving: asyncio.Task[None]) -> None:
+async def cancel_on_disconnect(exchange: Exchange, serving: asyncio.Task[None]) -> None:
     """Cancel the task that serves a call whose agent has closed the connection."""
     await exchange.wait_until_gone()
     if exchange.gone:
@@ -197,10 +197,13 @@ async def open_gateway(
     async with asyncio.TaskGroup() as tasks:
         recorder = Recorder(store, attempts, tasks)
         beside = [tasks.create_task(batcher.run()) for batcher in recorder.batchers]
-        beside += [tasks.create_task(beat(store, attempts)), tasks.create_task(watch(engines))]
+        beside += [
+            tasks.create_task(keep_reporting_gateway(store, attempts, recorder)),
+            tasks.create_task(watch(engines)),
+        ]
         router = Router(engines, providers)
         try:
-            yield Gateway(attempts, router, Calls(router, recorder, attempts, limits), limits, admin_token)
+            yield Gateway(attempts, router, CallHandler(router, recorder, attempts, limits), limits, admin_token)
         finally:
             await recorder.drain(DRAIN_SECONDS)
             for task in beside:
@@ -209,14 +212,10 @@ async def open_gateway(
             await providers.close()
 
 
-async def beat(store: AttemptStore, attempts: Attempts) -> None:
-    """Tell the store every now and then that this gateway is there, and forget attempts that are long over."""
-    host = socket.gethostname()
-    report = WorkerReport(worker_id=f"gateway-{host}-{os.getpid()}", kind="gateway", host=host, pid=os.getpid())
-    while True:
-        try:
+async def keep_reporting_gateway(store: AttemptStore, attempts: Attempts, recorder: Recorder) -> None:
+    """Tell the store every now and then what this gateway is at, and forget attempts that are long over."""
+    async for _ in Every(BEAT_SECONDS):
+        report = own_report("gateway", Doing.counted("model calls", recorder.under_way))
+        with logged(log, "heartbeat failed reason=%r", RelightError):
             await store.register_worker(report)
-        except RelightError as error:
-            log.warning("heartbeat failed reason=%r", str(error))
         attempts.sweep()
-        await asyncio.sleep(BEAT_SECONDS)

@@ -18,14 +18,17 @@ from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 from relight.errors import ConflictError, NotFoundError, OverloadedError, StoreError, UnauthorizedError
-from relight.llm_proxy.refusal import Refusal, bad_key, superseded, unavailable
-from relight.llm_proxy.waits import WaitClock
-from relight.store.interface import AttemptStore
+from relight.llm_proxy.platform_waits import WaitClock
+from relight.llm_proxy.request_errors import RequestError, bad_key, superseded, unavailable
+from relight.retrying import ExponentialBackoff, retry
+from relight.store.attempts.base import AttemptStore
 from relight.types.wire import CallContext, RecallRequest, ResolveRequest, UndeliveredCall
 
 Key = tuple[str, str]
 T = TypeVar("T")
 
+FIRST_PAUSE_SECONDS = 0.05
+LONGEST_PAUSE_SECONDS = 1.0
 FIRST_WAIT_SECONDS = 300.0
 """How long a call waits for the store before the run's own `engine_wait_seconds` is known."""
 IDLE_SECONDS = 3600.0
@@ -37,21 +40,27 @@ FORGOTTEN_WAIT_SECONDS = 1.0
 
 
 @dataclass(slots=True, eq=False)
-class Leftover:
-    """A committed answer that may not have arrived (semantics 8)."""
+class UndeliveredAnswer:
+    """A committed answer that may not have arrived (rule 8)."""
 
     call_number: int
     request_hash: str
     shown: dict[str, Any]
     certain: bool
-    """True where it surely did not arrive, false where nobody knows."""
+    """True where it surely did not arrive, false where that is unknown."""
     denied: bool = False
     """True where the store was told that it did not arrive."""
-    committing: asyncio.Future[Refusal | None] | None = None
+    committing: asyncio.Future[RequestError | None] | None = None
     """Set while its commit is under way."""
 
+    @classmethod
+    def from_store(cls, call: UndeliveredCall) -> UndeliveredAnswer:
+        """As the store keeps it."""
+        denied = call.delivered == "no"
+        return cls(call.call_number, call.request_hash, call.response, certain=denied, denied=denied)
 
-class Ask:
+
+class RepeatableCall:
     """A question of the agent's: a call, and what it declares to be that call again. They are served one by one."""
 
     def __init__(self) -> None:
@@ -72,17 +81,17 @@ class Attempt:
     calls: int = 0
     known_since: float = field(default_factory=monotonic)
     last_activity: float | None = None
-    """Of the agent itself; that somebody asks how it does is no sign of life."""
+    """Of the agent itself; a runner's question after its status is no sign of life."""
     failed: set[str] = field(default_factory=set[str])
     """Hashes of requests that the platform failed and that have not succeeded since."""
     _free: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
     _own: set[int] = field(default_factory=set[int])
     _asked: dict[str, int] = field(default_factory=dict[str, int])
     """By request: how many numbers it has taken."""
-    _leftovers: list[Leftover] = field(default_factory=list[Leftover])
+    _leftovers: list[UndeliveredAnswer] = field(default_factory=list[UndeliveredAnswer])
     _handed: dict[str, int | None] = field(default_factory=dict[str, int | None])
     """By request: the call whose answer left for the agent, while no other like it has begun. None: there are two."""
-    _asks: dict[str, list[Ask]] = field(default_factory=dict[str, list[Ask]])
+    _asks: dict[str, list[RepeatableCall]] = field(default_factory=dict[str, list[RepeatableCall]])
     """By request: what is being asked now."""
 
     @property
@@ -110,19 +119,17 @@ class Attempt:
         self.next_call = max(self.next_call, context.next_call_number)
         known = self._own | {leftover.call_number for leftover in self._leftovers}
         self._leftovers += [
-            Leftover(call.call_number, call.request_hash, call.response, call.delivered == "no", call.delivered == "no")
-            for call in context.undelivered
-            if call.call_number not in known
+            UndeliveredAnswer.from_store(call) for call in context.undelivered if call.call_number not in known
         ]
 
     @contextmanager
-    def asking(self, request_hash: str, declared_retry: bool) -> Generator[Ask]:
+    def asking(self, request_hash: str, declared_retry: bool) -> Generator[RepeatableCall]:
         """What a call asks. A declared retry waits for the call that it repeats, though that may not know yet that its
         agent has left: what it brings is the answer to both. Which one it repeats is clear where there is one only.
         """
         asks = self._asks.setdefault(request_hash, [])
         repeats = declared_retry and len(asks) == 1 and not self._is_owed(request_hash)
-        ask = asks[0] if repeats else Ask()
+        ask = asks[0] if repeats else RepeatableCall()
         if not repeats:
             asks.append(ask)
         ask.users += 1
@@ -159,7 +166,7 @@ class Attempt:
         return number
 
     def asked_again(self, request_hash: str) -> bool:
-        """Whether several calls are this request: of such calls the store can't tell what arrived unless it is told."""
+        """Whether several calls are this request: the store learns by marks alone which of their answers arrived."""
         return self._asked.get(request_hash, 0) > 1
 
     def give_back(self, request_hash: str, number: int) -> None:
@@ -173,11 +180,11 @@ class Attempt:
         self._own.add(number)
         return number
 
-    def leave(self, leftover: Leftover) -> None:
+    def leave(self, leftover: UndeliveredAnswer) -> None:
         """Keep an answer for the next identical call."""
         self._leftovers.append(leftover)
 
-    def hand(self, leftover: Leftover) -> None:
+    def hand(self, leftover: UndeliveredAnswer) -> None:
         """An answer has left for the agent; whether it arrives, only the agent will know."""
         number = leftover.call_number
         self._handed[leftover.request_hash] = (
@@ -188,12 +195,12 @@ class Attempt:
         """The call whose answer has left last for this request, if there is no doubt which that was."""
         return self._handed.get(request_hash)
 
-    def forget(self, leftover: Leftover) -> None:
+    def forget(self, leftover: UndeliveredAnswer) -> None:
         """It was not committed after all."""
         if leftover in self._leftovers:
             self._leftovers.remove(leftover)
 
-    def take_leftover(self, request_hash: str, declared_retry: bool) -> Leftover | None:
+    def take_leftover(self, request_hash: str, declared_retry: bool) -> UndeliveredAnswer | None:
         """An answer that this request was owed, if there is one."""
         for leftover in self._leftovers:
             if leftover.request_hash == request_hash and (leftover.certain or declared_retry):
@@ -241,7 +248,7 @@ class Attempts:
         """The attempt behind a token. `fresh` asks the store again: another gateway may have served it.
 
         Raises:
-            Refusal: the token is wrong or dead, or the store stays away.
+            RequestError: the token is wrong or dead, or the store stays away.
         """
         digest = hashlib.sha256(token.encode()).hexdigest()
         known = self._known.get((rollout_id, attempt_id))
@@ -253,7 +260,7 @@ class Attempts:
         async with lock:
             found = self._known.get((rollout_id, attempt_id))
             if found is not None and found is not known:
-                return found  # somebody else asked meanwhile
+                return found  # another call resolved it meanwhile
             return await self._resolve(
                 ResolveRequest(rollout_id=rollout_id, attempt_id=attempt_id, token=token), digest
             )
@@ -271,11 +278,13 @@ class Attempts:
         self._known[key] = attempt
         return attempt
 
-    async def owed(self, attempt: Attempt, token: str, request_hash: str, declared_retry: bool) -> Leftover | None:
+    async def owed(
+        self, attempt: Attempt, token: str, request_hash: str, declared_retry: bool
+    ) -> UndeliveredAnswer | None:
         """An answer that is there already: it did not arrive, or the agent says so by declaring a retry.
 
         Raises:
-            Refusal: the token is dead, or the store stays away.
+            RequestError: the token is dead, or the store stays away.
         """
         leftover = attempt.take_leftover(request_hash, declared_retry)
         number = attempt.handed(request_hash) if leftover is None and declared_retry else None
@@ -284,7 +293,7 @@ class Attempts:
         rollout_id, attempt_id = attempt.key
         request = RecallRequest(rollout_id=rollout_id, attempt_id=attempt_id, token=token, call_number=number)
         call = await self._ask(partial(self._recall, request), attempt.key, attempt.clock)
-        return call and Leftover(call.call_number, call.request_hash, call.response, certain=False)
+        return call and UndeliveredAnswer.from_store(call)
 
     async def _recall(self, request: RecallRequest) -> UndeliveredCall | None:
         try:
@@ -295,17 +304,13 @@ class Attempts:
     async def _ask(self, ask: Callable[[], Awaitable[T]], key: Key, clock: WaitClock) -> T:
         with clock.call() as wait:
             wait.begin(monotonic())
-            pause = 0.05
-            while True:
-                try:
-                    return await ask()
-                except (UnauthorizedError, NotFoundError):
-                    raise bad_key() from None
-                except ConflictError as error:
-                    self._known.pop(key, None)
-                    raise superseded(error.message) from None
-                except (StoreError, OverloadedError) as error:
-                    if wait.seconds > FIRST_WAIT_SECONDS:
-                        raise unavailable(f"the store is away: {error}") from None
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, 1.0)
+            backoff = ExponentialBackoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, within_seconds=FIRST_WAIT_SECONDS)
+            try:
+                return await retry(ask, StoreError, OverloadedError, backoff=backoff)
+            except (UnauthorizedError, NotFoundError):
+                raise bad_key() from None
+            except ConflictError as error:
+                self._known.pop(key, None)
+                raise superseded(error.message) from None
+            except (StoreError, OverloadedError) as error:
+                raise unavailable(f"the store is away: {error}") from None

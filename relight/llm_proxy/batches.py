@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
 from relight.errors import OverloadedError, RelightError, StoreError
+from relight.retrying import ExponentialBackoff, retry
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -21,6 +22,7 @@ Linger = Callable[[int], float]
 
 log = logging.getLogger(__name__)
 
+FIRST_PAUSE_SECONDS = 0.05
 LONGEST_PAUSE_SECONDS = 1.0
 
 
@@ -105,14 +107,11 @@ class Batcher(Generic[T, R]):
             settle(future, results[number] if results is not None else None)
 
     async def _insist(self, items: list[T]) -> Sequence[R] | None:
-        pause = 0.05
-        while True:
-            try:
-                return await self._send(items)
-            except (StoreError, OverloadedError) as error:
-                log.warning("%s waits for the store items=%d reason=%r", self._name, len(items), str(error))
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
+        def on_error(error: Exception) -> None:
+            log.warning("%s waits for the store items=%d reason=%r", self._name, len(items), str(error))
+
+        backoff = ExponentialBackoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
+        return await retry(lambda: self._send(items), StoreError, OverloadedError, backoff=backoff, on_error=on_error)
 
 
 def settle(future: asyncio.Future[R | None], result: R | None = None, error: Exception | None = None) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from relight.llm_proxy.requests import Prepared, Route, Wants
+from relight.llm_proxy.requests import Prepared, Route
 from relight.types.wire import Choice
 
 JSON = dict[str, Any]
@@ -72,14 +72,16 @@ def sampled_logprobs(route: Route, logprobs: JSON | None) -> list[float]:
 class Capture:
     """The tokens of one call, and the answer as the agent is shown it."""
 
-    route: Route
-    wants: Wants
+    prepared: Prepared
     prompt_token_ids: list[int] | None = None
     tokens: dict[int, ChoiceTokens] = field(default_factory=dict[int, ChoiceTokens])
     shown: JSON = field(default_factory=dict[str, Any])
-    counted: bool = True
-    """False: no tokens are taken."""
     _any_shown: bool = False
+
+    @property
+    def counted(self) -> bool:
+        """False: no tokens are taken."""
+        return self.prepared.counted
 
     def take(self, piece: JSON) -> None:
         """Take the ids and logprobs of an answer or a chunk."""
@@ -88,7 +90,7 @@ class Capture:
         for choice in cast("list[JSON]", piece.get("choices") or ()):
             if self.prompt_token_ids is None and self.counted:
                 self.prompt_token_ids = choice.get("prompt_token_ids")
-            self.choice(choice.get("index", 0)).add(self.route, choice)
+            self.choice(choice.get("index", 0)).add(self.prepared.route, choice)
 
     def choice(self, index: int) -> ChoiceTokens:
         """The tokens of choice `index`."""
@@ -98,14 +100,14 @@ class Capture:
 
     def show(self, piece: JSON) -> JSON:
         """Take out, in place, what the agent did not ask for."""
-        if not self.wants.token_ids:
+        if not self.prepared.wants.token_ids:
             for name in TOP_EXTRAS:
                 piece.pop(name, None)
         for choice in cast("list[JSON]", piece.get("choices") or ()):
-            if not self.wants.token_ids:
+            if not self.prepared.wants.token_ids:
                 for name in CHOICE_EXTRAS:
                     choice.pop(name, None)
-            if not self.wants.logprobs and "logprobs" in choice:
+            if not self.prepared.wants.logprobs and "logprobs" in choice:
                 choice["logprobs"] = None
         return piece
 
@@ -138,14 +140,9 @@ class Capture:
         return [self.tokens[index].record(index) for index in sorted(self.tokens)]
 
 
-def capture_of(prepared: Prepared) -> Capture:
-    """Ready for the answer to a request."""
-    return Capture(prepared.route, prepared.wants, counted=prepared.counted)
-
-
 def read_answer(prepared: Prepared, answer: JSON) -> Capture:
     """Read an answer that came in one piece."""
-    capture = capture_of(prepared)
+    capture = Capture(prepared)
     capture.take(answer)
     capture.shown = capture.show(answer)
     return capture

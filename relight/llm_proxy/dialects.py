@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import orjson
 
-from relight.llm_proxy.refusal import Refusal
+from relight.llm_proxy.request_errors import RequestError
 from relight.llm_proxy.requests import Route
 from relight.llm_proxy.streams import DONE, as_event
 
@@ -51,11 +51,11 @@ class Dialect:
         """The events that end a stream."""
         return DONE
 
-    def refusal(self, refusal: Refusal) -> bytes:
+    def refusal(self, refusal: RequestError) -> bytes:
         """An error."""
         return refusal.body
 
-    def broken(self, refusal: Refusal) -> bytes:
+    def broken(self, refusal: RequestError) -> bytes:
         """The event that ends a stream which can't go on."""
         return b"data: " + self.refusal(refusal) + b"\n\n"
 

@@ -14,11 +14,11 @@ from time import monotonic
 import orjson
 
 from relight.errors import OverloadedError, StoreError
-from relight.http_client import Connection, HttpClient
-from relight.llm_proxy.refusal import PassedOn
+from relight.llm_proxy.request_errors import PassedOn
 from relight.llm_proxy.requests import Route
-from relight.llm_proxy.targets import Target, TargetAway
-from relight.store.interface import AttemptStore
+from relight.llm_proxy.targets import Target, TargetUnavailable
+from relight.store.attempts.base import AttemptStore
+from relight.transport.http_client import Connection, HttpClient
 from relight.types.wire import CallContext, EngineInfo
 
 MAX_AGE_SECONDS = 1.0
@@ -47,14 +47,14 @@ class Engine(Target):
                 yield answer
         except (OSError, TimeoutError) as error:
             self.failed()
-            raise TargetAway(f"engine {self.name}: {type(error).__name__}: {error}") from error
+            raise TargetUnavailable(f"engine {self.name}: {type(error).__name__}: {error}") from error
 
     async def count(self, content: bytes) -> int:
         """How many tokens a prompt has.
 
         Raises:
             PassedOn: the request is refused as such.
-            TargetAway: anything else that is not an answer.
+            TargetUnavailable: anything else that is not an answer.
         """
         try:
             async with self._client.request("POST", "/tokenize", content) as answer:
@@ -63,13 +63,13 @@ class Engine(Target):
                     raise self._refused(answer.status, said)
             return int(orjson.loads(said)["count"])
         except (OSError, TimeoutError, ValueError, KeyError) as error:
-            raise TargetAway(f"engine {self.name}: {type(error).__name__}: {error}") from error
+            raise TargetUnavailable(f"engine {self.name}: {type(error).__name__}: {error}") from error
 
     def _refused(self, status: int, content: bytes) -> Exception:
         if status in AGENTS_FAULT:
             return PassedOn(status, content)
         self.failed()
-        return TargetAway(f"engine {self.name}: HTTP {status}: {content[:200].decode(errors='replace')}")
+        return TargetUnavailable(f"engine {self.name}: HTTP {status}: {content[:200].decode(errors='replace')}")
 
     async def answers(self, seconds: float) -> bool:
         """Ask whether it is well; any answer in time but its own word that it is not will do."""
@@ -110,10 +110,11 @@ class Engines:
         """The least busy engine with this model; of the policy, one that acknowledged a version which the step allows.
 
         Raises:
-            TargetAway: there is none now.
+            TargetUnavailable: there is none now.
         """
         if context.run is None:
-            raise TargetAway("this rollout belongs to no run, so no engine serves it", final=True)
+            why = f"this rollout belongs to no run, and {model!r} is no model of its resources or of a provider"
+            raise TargetUnavailable(why, final=True)
         known = self._runs.setdefault(context.run, RunEngines())
         await self._refresh(context.run, known, MAX_AGE_SECONDS)
         now = monotonic()
@@ -122,14 +123,14 @@ class Engines:
             await self._refresh(context.run, known, MIN_AGE_SECONDS)
             found = fitting(known, context, model)
         if not found:
-            raise TargetAway(describe(known, context, model))
+            raise TargetUnavailable(describe(known, context, model))
         return min(found, key=lambda engine: engine.rank(now))
 
     async def models(self, context: CallContext) -> list[str]:
         """The models of a run's engines.
 
         Raises:
-            TargetAway: nobody can say now.
+            TargetUnavailable: the store is away, and they are not known yet.
         """
         if context.run is None:
             return []
@@ -155,7 +156,7 @@ class Engines:
             try:
                 listed = await self._store.engines(run)
             except (StoreError, OverloadedError) as error:
-                raise TargetAway(f"the store is away: {error}") from error
+                raise TargetUnavailable(f"the store is away: {error}") from error
             self._update(known, listed)
 
     def _update(self, known: RunEngines, listed: list[EngineInfo]) -> None:

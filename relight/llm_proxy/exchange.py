@@ -10,7 +10,7 @@ import asyncio
 from typing import Any
 
 from relight.llm_proxy.dialects import Dialect
-from relight.llm_proxy.refusal import Refusal, bad_key, bad_request, too_large
+from relight.llm_proxy.request_errors import RequestError, bad_key, bad_request, too_large
 
 Scope = Any
 Receive = Any
@@ -19,7 +19,7 @@ Send = Any
 MAX_BODY_BYTES = 16 * 2**20
 
 
-class Left(Exception):
+class ClientDisconnected(Exception):
     """The agent closed the connection before its request was read."""
 
 
@@ -37,7 +37,7 @@ class Exchange:
         self.started = False
         """True once part of an answer was sent."""
         self.handed = False
-        """True once all of an answer was handed to the network: whether it arrived is not for us to know."""
+        """True once all of an answer was given to the network; whether it arrived is unknown."""
         self.ended = False
         self.dialect = Dialect()
         """What the agent speaks."""
@@ -72,7 +72,7 @@ class Exchange:
         while True:
             message = await self._receive()
             if message["type"] == "http.disconnect":
-                raise Left
+                raise ClientDisconnected
             parts.append(message.get("body", b""))
             size += len(parts[-1])
             if size > limit_bytes:
@@ -98,14 +98,13 @@ class Exchange:
         await self._send({"type": "http.response.body", "body": body, "more_body": True})
         return await self.end()
 
-    async def refuse(self, refusal: Refusal) -> None:
+    async def refuse(self, refusal: RequestError) -> None:
         """Send an error; as an event where a stream is under way."""
         if self.started:
             await self.event(self.dialect.broken(refusal))
             await self.end()
             return
-        headers = ((b"x-should-retry", b"false"),) if refusal.final else ()
-        await self.answer(self.dialect.refusal(refusal), refusal.status, headers)
+        await self.answer(self.dialect.refusal(refusal), refusal.status, refusal.headers)
 
     async def event(self, events: bytes) -> None:
         """Send part of a stream."""

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from relight.llm_proxy.exchange import MAX_BODY_BYTES
-from relight.llm_proxy.refusal import Refusal
+from relight.llm_proxy.request_errors import RequestError
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,6 @@ class Limits:
             yield piece
 
 
-def answer_too_large(limit: int) -> Refusal:
+def answer_too_large(limit: int) -> RequestError:
     message = f"the answer is longer than {limit} bytes; ask for fewer choices, tokens or logprobs"
-    return Refusal(413, message, "answer_too_large")
+    return RequestError(413, message, "answer_too_large")

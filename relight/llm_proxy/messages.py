@@ -9,7 +9,7 @@ import orjson
 
 from relight.llm_proxy.dialects import Dialect, named_event
 from relight.llm_proxy.messages_request import RAW_ARGUMENTS, read_request
-from relight.llm_proxy.refusal import Refusal
+from relight.llm_proxy.request_errors import RequestError
 from relight.llm_proxy.segments import Segment, Segments, Step, segments_of
 
 JSON = dict[str, Any]
@@ -73,11 +73,11 @@ class Messages(Dialect):
         events.append(named_event({"type": "message_stop"}))
         return b"".join(events)
 
-    def refusal(self, refusal: Refusal) -> bytes:
+    def refusal(self, refusal: RequestError) -> bytes:
         """An error as Anthropic writes it."""
         return orjson.dumps(error_of(refusal))
 
-    def broken(self, refusal: Refusal) -> bytes:
+    def broken(self, refusal: RequestError) -> bytes:
         """The event that ends a stream which can't go on."""
         return named_event(error_of(refusal))
 
@@ -160,7 +160,7 @@ def usage_of(usage: JSON) -> JSON:
     }
 
 
-def error_of(refusal: Refusal) -> JSON:
+def error_of(refusal: RequestError) -> JSON:
     """An error as Anthropic writes it."""
     kind = ERROR_TYPES.get(refusal.status, "api_error" if refusal.status >= 500 else "invalid_request_error")
     message = refusal.payload["error"].get("message") or refusal.message

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, cast
 
-from relight.llm_proxy.refusal import bad_request
+from relight.llm_proxy.request_errors import bad_request
 from relight.llm_proxy.responses_request import as_list, as_object, unserved
 
 JSON = dict[str, Any]

@@ -1,4 +1,4 @@
-"""`/metrics` of the gateway, for whoever has the admin token: its requests, and how its engines are.
+"""`/metrics` of the gateway, for those who hold the admin token: its requests, and how its engines are.
 
 A layer around the app: an agent's call passes it and is timed. Paths are those of the routes, with ids by name; one
 that is no route is `unmatched`.
@@ -19,8 +19,17 @@ from prometheus_client.registry import Collector
 from starlette.responses import Response
 
 from relight.llm_proxy.engines import Engine
-from relight.llm_proxy.refusal import bad_key
-from relight.metrics import CONTENT_TYPE, UNMATCHED, Application, HttpMetrics, Receive, Scope, Send, exposition
+from relight.llm_proxy.request_errors import bad_key
+from relight.observability.metrics import (
+    CONTENT_TYPE,
+    UNMATCHED,
+    Application,
+    HttpMetrics,
+    Receive,
+    Scope,
+    Send,
+    exposition,
+)
 
 PATHS = frozenset({"/metrics", "/v1/prometheus", "/v1/prometheus/"})
 ATTEMPT = re.compile(r"/rollout/[^/]+/attempt/[^/]+/(.*)")

@@ -1,7 +1,7 @@
 """What comes of model calls, on its way to the store: generations, failures, and whether answers arrived.
 
-An answer is committed before its agent is told, and a failure of the platform is on record before its agent is told.
-Both go on where the agent has left meanwhile.
+An answer is committed before its agent gets it, and a failure of the platform is on record before its agent learns of
+it. Both go on where the agent has left meanwhile.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from time import monotonic
 from typing import Any, Literal, TypeVar
 
 from relight.errors import RelightError
-from relight.faults import Place, reach
-from relight.llm_proxy.attempts import Attempt, Attempts, Leftover
+from relight.faults import FaultPoint, fault_point
+from relight.llm_proxy.attempts import Attempt, Attempts, UndeliveredAnswer
 from relight.llm_proxy.batches import Batcher
-from relight.llm_proxy.call import Call
 from relight.llm_proxy.capture import Capture
 from relight.llm_proxy.exchange import Exchange
-from relight.llm_proxy.refusal import Refusal, superseded, unavailable
-from relight.store.interface import AttemptStore
+from relight.llm_proxy.model_call import ModelCall
+from relight.llm_proxy.request_errors import RequestError, superseded, unavailable
+from relight.store.attempts.base import AttemptStore
 from relight.types.wire import CallFailure, CommitResult, DeliveryMark, GenerationRecord
 
 log = logging.getLogger(__name__)
@@ -35,12 +35,12 @@ FAILURE_SECONDS = 5.0
 """How long the agent waits for its failure to be on record."""
 
 Delivered = Literal["yes", "no", "unknown"]
-Entry = tuple[Call, GenerationRecord]
+Entry = tuple[ModelCall, GenerationRecord]
 T = TypeVar("T")
 
 
 class Recorder:
-    """Commits calls, hands their answers over, and records what became of them."""
+    """Commits calls, sends their answers, and records what became of them."""
 
     def __init__(self, store: AttemptStore, attempts: Attempts, tasks: asyncio.TaskGroup) -> None:
         self.under_way = 0
@@ -48,7 +48,7 @@ class Recorder:
         self._store = store
         self._attempts = attempts
         self._tasks = tasks
-        self._committing: set[asyncio.Task[Refusal | None]] = set()
+        self._committing: set[asyncio.Task[RequestError | None]] = set()
         self._unmarked: set[str] = set()
         """Attempts that have a mark on its way."""
         self._commits = Batcher[Entry, CommitResult]("commit", self._send_records, self._company)
@@ -61,7 +61,7 @@ class Recorder:
         return self._commits, self._marks, self._failures
 
     async def drain(self, seconds: float) -> None:
-        """Record what is still to be recorded, and give the rest up: no agent was told of it."""
+        """Record what is still to be recorded, and give the rest up: no agent got its answer."""
         try:
             async with asyncio.timeout(seconds):
                 while self._committing:
@@ -90,27 +90,29 @@ class Recorder:
         newest = {(mark.attempt_id, mark.call_number): mark for mark in marks}
         await self._store.mark_delivered(list(newest.values()))
 
-    def close_early(self, call: Call, capture: Capture) -> None:
+    def close_early(self, call: ModelCall, capture: Capture) -> None:
         """The agent closed a stream: what it was sent counts, as delivered."""
         call.attempt.failed.discard(call.prepared.request_hash)
         self._start(call, call.record(capture, complete=False))
 
-    async def conclude(self, exchange: Exchange, call: Call, capture: Capture, content: bytes) -> None:
+    async def conclude(self, exchange: Exchange, call: ModelCall, capture: Capture, content: bytes) -> None:
         """Commit an answer, then give it to the agent. From here on it exists, whatever becomes of the exchange."""
-        leftover = Leftover(call.number, call.prepared.request_hash, capture.shown, certain=True)
+        leftover = UndeliveredAnswer(call.number, call.prepared.request_hash, capture.shown, certain=True)
         leftover.committing = self._start(call, call.record(capture), leftover)
-        await self.hand_over(exchange, call.attempt, leftover, content, call.prepared.stream)
+        await self.deliver(exchange, call.attempt, leftover, content, call.prepared.stream)
 
     def _start(
-        self, call: Call, record: GenerationRecord, leftover: Leftover | None = None
-    ) -> asyncio.Task[Refusal | None]:
+        self, call: ModelCall, record: GenerationRecord, leftover: UndeliveredAnswer | None = None
+    ) -> asyncio.Task[RequestError | None]:
         task = self._tasks.create_task(self._commit(call, record, leftover))
         self._committing.add(task)
         task.add_done_callback(self._committing.discard)
         return task
 
-    async def _commit(self, call: Call, record: GenerationRecord, leftover: Leftover | None) -> Refusal | None:
-        """Commit under the call's number or the next free one. Never raises: nobody may be waiting any more."""
+    async def _commit(
+        self, call: ModelCall, record: GenerationRecord, leftover: UndeliveredAnswer | None
+    ) -> RequestError | None:
+        """Commit under the call's number or the next free one. Never raises: the agent may have left."""
         while True:
             try:
                 result = await self._commits.submit((call, record))
@@ -118,7 +120,7 @@ class Recorder:
                 self.note_failure(call, f"the store refused the call: {error}")
                 return unavailable("the store refused to record this call")
             if result is None or result.state == "committed":
-                reach(Place.CALL_COMMITTED)
+                fault_point(FaultPoint.CALL_COMMITTED)
                 return None
             if result.state == "conflict":
                 self._attempts.drop(call.attempt)
@@ -127,8 +129,8 @@ class Recorder:
             if leftover is not None:
                 leftover.call_number = record.call_number
 
-    async def hand_over(
-        self, exchange: Exchange, attempt: Attempt, leftover: Leftover, content: bytes, stream: bool
+    async def deliver(
+        self, exchange: Exchange, attempt: Attempt, leftover: UndeliveredAnswer, content: bytes, stream: bool
     ) -> None:
         """Wait for the commit, send the answer, and mark whether it arrived."""
         seen = exchange.started
@@ -138,7 +140,7 @@ class Recorder:
             await self._retract(attempt, leftover)
             if await (exchange.last_events(content) if stream else exchange.answer(content)):
                 arrived = "yes"
-            reach(Place.ANSWER_SENT)
+            fault_point(FaultPoint.ANSWER_SENT)
         finally:
             if seen:  # a stream whose agent left before its very end was read all the same
                 arrived = "yes"
@@ -146,14 +148,14 @@ class Recorder:
                 arrived = "unknown"
             self._settle(attempt, leftover, arrived)
 
-    async def _committed(self, attempt: Attempt, leftover: Leftover) -> None:
+    async def _committed(self, attempt: Attempt, leftover: UndeliveredAnswer) -> None:
         if leftover.committing is None:
             return
         refusal = await self._stored(attempt, leftover, leftover.committing)
         if refusal is not None:
             raise refusal
 
-    async def _retract(self, attempt: Attempt, leftover: Leftover) -> None:
+    async def _retract(self, attempt: Attempt, leftover: UndeliveredAnswer) -> None:
         """Take back that an answer did not arrive, before it is given again. The agent may end as soon as it has it,
         and then it is too late to tell the store."""
         if not leftover.denied:
@@ -165,7 +167,7 @@ class Recorder:
         else:
             leftover.denied = False
 
-    async def _stored(self, attempt: Attempt, leftover: Leftover, storing: asyncio.Future[T]) -> T:
+    async def _stored(self, attempt: Attempt, leftover: UndeliveredAnswer, storing: asyncio.Future[T]) -> T:
         """What the store says, if it says so in time."""
         with attempt.clock.call() as wait:
             wait.begin(monotonic())
@@ -176,7 +178,7 @@ class Recorder:
                 attempt.failed.add(leftover.request_hash)
                 raise unavailable("the store is away") from None
 
-    def _settle(self, attempt: Attempt, leftover: Leftover, arrived: Delivered) -> None:
+    def _settle(self, attempt: Attempt, leftover: UndeliveredAnswer, arrived: Delivered) -> None:
         """Mark an answer once it is committed; one that did not arrive is kept for the next identical call."""
         leftover.certain = arrived != "unknown"
         if arrived == "yes":
@@ -193,49 +195,44 @@ class Recorder:
             leftover.committing.add_done_callback(partial(self._mark_committed, attempt, leftover, arrived))
 
     def _mark_committed(
-        self, attempt: Attempt, leftover: Leftover, arrived: Delivered, committing: asyncio.Future[Refusal | None]
+        self,
+        attempt: Attempt,
+        leftover: UndeliveredAnswer,
+        arrived: Delivered,
+        committing: asyncio.Future[RequestError | None],
     ) -> None:
         if committing.cancelled() or committing.result() is not None:
             attempt.forget(leftover)
         else:
             self._note(attempt, leftover, arrived)
 
-    def _note(self, attempt: Attempt, leftover: Leftover, arrived: Delivered) -> None:
+    def _note(self, attempt: Attempt, leftover: UndeliveredAnswer, arrived: Delivered) -> None:
         if arrived == "unknown" and not leftover.denied:  # as which it was committed
             return
         leftover.denied = arrived == "no"
         # Given again, it may well have arrived this time.
         self._mark(attempt, leftover, "no" if arrived == "no" else "yes")
 
-    def _mark(self, attempt: Attempt, leftover: Leftover, delivered: Delivered) -> asyncio.Future[None]:
-        mark = DeliveryMark(
-            rollout_id=attempt.context.rollout_id,
-            attempt_id=attempt.context.attempt_id,
-            call_number=leftover.call_number,
-            delivered=delivered,
-        )
+    def _mark(self, attempt: Attempt, leftover: UndeliveredAnswer, delivered: Delivered) -> asyncio.Future[None]:
+        rollout_id, attempt_id = attempt.key
+        number = leftover.call_number
+        mark = DeliveryMark(rollout_id=rollout_id, attempt_id=attempt_id, call_number=number, delivered=delivered)
         self._unmarked.add(mark.attempt_id)
         return self._marks.submit(mark, urgent=delivered != "yes" or attempt.asked_again(leftover.request_hash))
 
-    async def failed(self, call: Call, message: str, code: str | None = None) -> Refusal:
-        """Put a failure of the platform on record, before the agent hears of it."""
+    async def failed(self, call: ModelCall, message: str, code: str | None = None) -> RequestError:
+        """Put a failure of the platform on record, before the agent learns of it."""
         recorded = self.note_failure(call, message)
+        refusal = unavailable(message) if code is None else RequestError(503, message, code, final=True)
         try:
             async with asyncio.timeout(FAILURE_SECONDS):
                 await asyncio.shield(recorded)
+            refusal.recorded = True
         except (TimeoutError, RelightError):
             log.warning("failure not yet recorded rollout=%s attempt=%s", *call.attempt.key)
-        return unavailable(message) if code is None else Refusal(503, message, code, final=True)
+        return refusal
 
-    def note_failure(self, call: Call, message: str) -> asyncio.Future[None]:
+    def note_failure(self, call: ModelCall, message: str) -> asyncio.Future[None]:
         """Put a failure of the platform on record, in its own time."""
         call.attempt.failed.add(call.prepared.request_hash)
-        failure = CallFailure(
-            rollout_id=call.attempt.context.rollout_id,
-            attempt_id=call.attempt.context.attempt_id,
-            token_hash=call.attempt.token_hash,
-            call_number=call.number,
-            request_hash=call.prepared.request_hash,
-            message=message,
-        )
-        return self._failures.submit(failure)
+        return self._failures.submit(CallFailure(**call.key, message=message))

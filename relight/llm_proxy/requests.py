@@ -2,19 +2,20 @@
 
 The run's sampling parameters take the place of the agent's, token ids and logprobs are asked for, and what would break
 the capture is taken out or refused. What remains is the agent's program (messages, tools, response_format, n, stop) and
-goes through untouched. Pure functions; nothing here talks to anybody.
+goes through untouched. Pure functions, without network or store.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 import orjson
 
-from relight.llm_proxy.refusal import bad_request, no_such_model
+from relight.llm_proxy.request_errors import bad_request, no_such_model
 
 Route = Literal["chat/completions", "completions"]
 Source = Literal["policy", "engine", "upstream"]
@@ -35,9 +36,22 @@ DISTRIBUTION = (
     "min_tokens",
     "ignore_eos",
 )
+# With the values that change nothing. Sampled logprobs are of what these leave, the trainer's of all tokens.
+RESHAPING: Mapping[str, tuple[Any, ...]] = {
+    "top_p": (1,),
+    "top_k": (-1, 0),
+    "min_p": (0,),
+    "repetition_penalty": (1,),
+    "presence_penalty": (0,),
+    "frequency_penalty": (0,),
+    "logit_bias": ({},),
+    "bad_words": ([],),
+    "allowed_token_ids": (),
+    "min_tokens": (0,),
+}
 # Stated in full, so that no default of the engine or of the model's generation_config.json slips in.
 NEUTRAL: Mapping[str, Any] = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
-# Ours to set, or meant for whoever runs the engine.
+# Ours to set, or meant for the engine's operator.
 TAKEN_OUT = ("seed", "return_token_ids", "priority", "request_id", "kv_transfer_params", "best_of", "model")
 ENGINES_OWN = ("return_token_ids", "continue_final_message", "add_generation_prompt")
 """What a provider may not know, and would refuse."""
@@ -46,7 +60,7 @@ REFUSED = {"use_beam_search": "beam search does not sample", "echo": "an echoed 
 
 
 @dataclass(frozen=True, slots=True)
-class Wants:
+class RequestedExtras:
     """What the agent asked for itself; the rest of what the engine returns is not shown to it."""
 
     logprobs: bool
@@ -61,7 +75,7 @@ class Prepared:
     body: dict[str, Any]
     request_hash: str
     stream: bool
-    wants: Wants
+    wants: RequestedExtras
     sampling: dict[str, Any]
     dialect: str
     """The route that the agent called."""
@@ -91,12 +105,19 @@ def prepare(
     run: Mapping[str, Any],
     agent_chooses: bool,
     dialect: str | None = None,
+    *,
+    corrected: bool = False,
 ) -> Prepared:
-    """Rewrite what the agent asked for into what the engine is asked for."""
+    """Rewrite what the agent asked for into what the engine is asked for.
+
+    `corrected`: the update compares the sampler's logprobs with the trainer's.
+    """
     check(route, asked, model)
+    if agent_chooses:
+        check_chosen(asked, run, corrected)
     body = {key: value for key, value in asked.items() if key not in TAKEN_OUT and value is not None}
     logprobs = asked.get("logprobs")
-    wants = Wants(logprobs is not None and logprobs is not False, bool(asked.get("return_token_ids")))
+    wants = RequestedExtras(logprobs is not None and logprobs is not False, bool(asked.get("return_token_ids")))
     sampling = set_sampling(body, run, agent_chooses)
     ask_for_tokens(route, body)
     body["model"] = model
@@ -110,14 +131,14 @@ def pass_on(route: Route, asked: dict[str, Any], source: Source, dialect: str) -
     left_out = ENGINES_OWN if source == "upstream" else ("return_token_ids",)
     body = {key: value for key, value in asked.items() if key not in left_out and value is not None}
     sampling = {key: body[key] for key in SAMPLING if key in body}
-    wants = Wants(logprobs=True, token_ids=True)
+    wants = RequestedExtras(logprobs=True, token_ids=True)
     return Prepared(
         route, body, hash_request(dialect, body), bool(body.get("stream")), wants, sampling, dialect, source
     )
 
 
 def check(route: Route, asked: Mapping[str, Any], model: str) -> None:
-    """Refuse what can't be served, with the field and the mend."""
+    """Refuse what can't be served, naming the field and what to do."""
     named = asked.get("model")
     if named is not None and named not in ("policy", model):
         raise no_such_model(str(named), model)
@@ -129,6 +150,21 @@ def check(route: Route, asked: Mapping[str, Any], model: str) -> None:
             raise bad_request("messages: a list is needed", "missing_required_parameter")
     elif not one_prompt(asked.get("prompt")):
         raise bad_request("prompt: one prompt a call, a string or a list of token ids", "invalid_prompt")
+
+
+def check_chosen(asked: Mapping[str, Any], run: Mapping[str, Any], corrected: bool) -> None:
+    """Refuse sampling parameters of the agent's with which nothing can be trained."""
+    temperature = asked.get("temperature")
+    if temperature is not None and not (type(temperature) in (int, float) and 0 <= temperature < math.inf):
+        raise bad_request(f"temperature: a number from 0 on is needed, given {temperature!r}", "invalid_value")
+    for key, harmless in RESHAPING.items() if corrected else ():
+        value = asked.get(key)
+        if value is not None and value not in (*harmless, run.get(key)):
+            raise bad_request(
+                f"{key}: not served with `algorithm.rollout_correction`, which compares the logprobs of sampler and "
+                f"trainer, and the sampler's are of the tokens that {key} leaves; leave it out, given {value!r}",
+                "unsupported_parameter",
+            )
 
 
 def one_prompt(prompt: Any) -> bool:
@@ -193,6 +229,6 @@ def hash_request(route: str, body: Mapping[str, Any]) -> str:
 
 
 def seed_for(seed_base: str, call_number: int) -> int:
-    """Seed of a call (semantics 7): 63 bits, since engines take a signed 64-bit number."""
+    """Seed of a call (rule 7): 63 bits, since engines take a signed 64-bit number."""
     digest = hashlib.blake2b(f"{seed_base}/{call_number}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") & (2**63 - 1)

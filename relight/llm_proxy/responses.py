@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 from relight.llm_proxy.dialects import Dialect, named_event
-from relight.llm_proxy.refusal import Refusal
+from relight.llm_proxy.request_errors import RequestError
 from relight.llm_proxy.responses_request import LOGPROBS, read_request
 from relight.llm_proxy.segments import Segment, Segments, Step, segments_of
 
@@ -63,7 +63,7 @@ class Responses(Dialect):
         events.append(self._event(kind, response=self._response(self._status, self._segments.all)))
         return b"".join(events)
 
-    def broken(self, refusal: Refusal) -> bytes:
+    def broken(self, refusal: RequestError) -> bytes:
         """The event that ends a stream; official clients raise it for the sake of its `error`."""
         error = refusal.payload["error"]
         said = {key: error.get(key) for key in ("code", "message", "param")}

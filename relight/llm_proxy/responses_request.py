@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-from relight.llm_proxy.refusal import Refusal, bad_request
+from relight.llm_proxy.request_errors import RequestError, bad_request
 
 JSON = dict[str, Any]
 
@@ -39,16 +39,16 @@ UNSERVED: Mapping[str, str] = {
 LOGPROBS = "message.output_text.logprobs"
 
 
-def unserved(field: str, mend: str) -> Refusal:
+def unserved(field: str, remedy: str) -> RequestError:
     """A refusal that names what can't be served."""
-    return bad_request(f"{field}: not served here, {mend}", "unsupported_parameter")
+    return bad_request(f"{field}: not served here, {remedy}", "unsupported_parameter")
 
 
 def read_request(asked: JSON) -> JSON:
     """The chat completion that a request amounts to."""
-    for field, mend in UNSERVED.items():
+    for field, remedy in UNSERVED.items():
         if asked.get(field):
-            raise unserved(field, mend)
+            raise unserved(field, remedy)
     body = {key: asked[key] for key in KEPT if asked.get(key) is not None}
     body["messages"] = read_input(asked.get("instructions"), asked.get("input"))
     if asked.get("max_output_tokens") is not None:

@@ -1,7 +1,8 @@
 """Which model a call asks for by its name, and who serves it now.
 
-The policy is served by engines that hold a version which the call's step allows. Other models of the run's engines and
-those of upstream providers are called by their names; what they say is recorded without token ids.
+The policy is served by engines that hold a version which the call's step allows. Other models of the run's engines,
+those of upstream providers and those of the rollout's resources are called by their names; what they say is recorded
+without token ids. A rollout of no run has no policy: what takes its place is the model of its resources.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from typing import Any
 
 from relight.llm_proxy.dialects import Dialect
 from relight.llm_proxy.engines import Engine, Engines
-from relight.llm_proxy.refusal import no_such_model
+from relight.llm_proxy.request_errors import no_such_model
 from relight.llm_proxy.requests import Prepared, pass_on, prepare
-from relight.llm_proxy.targets import Target, TargetAway
+from relight.llm_proxy.targets import Target, TargetUnavailable
 from relight.llm_proxy.upstreams import Upstreams
 from relight.types.upstreams import POLICY
 from relight.types.wire import CallContext
@@ -34,12 +35,16 @@ class Router:
         """The request as it is forwarded.
 
         Raises:
-            Refusal: it can't be served, or asks for a model that nobody serves.
+            RequestError: it can't be served, or asks for a model that is not served here.
         """
         named = asked.get("model")
-        if named in (None, POLICY, context.model):
+        if context.run is None and named in (None, POLICY):
+            named = context.model
+            asked = {**asked, "model": named}
+        of_policy = named in (None, POLICY, context.model)
+        if of_policy and (context.run is not None or named not in self._upstreams.models(context)):
             run = context.sampling, context.agent_chooses_sampling
-            return prepare(dialect.route, asked, context.model, *run, dialect.name)
+            return prepare(dialect.route, asked, context.model, *run, dialect.name, corrected=context.corrected)
         if named in self._upstreams.models(context):
             return pass_on(dialect.route, asked, "upstream", dialect.name)
         if await self._may_be_an_engines(context, named):
@@ -50,7 +55,7 @@ class Router:
         """Who serves the call now.
 
         Raises:
-            TargetAway: nobody does.
+            TargetUnavailable: no target does.
         """
         if prepared.source == "upstream":
             return self._upstreams.pick(context, prepared.body["model"])
@@ -59,7 +64,7 @@ class Router:
     async def models(self, context: CallContext) -> list[str]:
         """The names that a call may give, as far as they are known."""
         names = [context.model]
-        with suppress(TargetAway):
+        with suppress(TargetUnavailable):
             names += await self._engines.models(context)
         return list(dict.fromkeys([*names, *self._upstreams.models(context)]))
 
@@ -67,5 +72,5 @@ class Router:
         """True also while the store is away: such a call waits, as the platform's failure is not the agent's."""
         try:
             return named in await self._engines.models(context)
-        except TargetAway:
+        except TargetUnavailable:
             return True

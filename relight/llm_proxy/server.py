@@ -15,25 +15,25 @@ import uvicorn
 import uvloop
 
 from relight.errors import ConfigError, RelightError, StackError, UnauthorizedError
-from relight.listening import Server, listen
 from relight.llm_proxy.app import Gateway, open_gateway
 from relight.llm_proxy.limits import Limits
 from relight.llm_proxy.metrics import Metered
 from relight.settings import Settings
-from relight.store.client import StoreClient
-from relight.store.link import StoreLink
+from relight.store.attempts.client import StoreClient
+from relight.store.attempts.link import StoreLink
+from relight.transport.listening import Server, listen
 from relight.types.upstreams import load_upstreams
 
 log = logging.getLogger(__name__)
 
-STORE_PATIENCE_SECONDS = 5.0
+STORE_RETRY_SECONDS = 5.0
 """How long the client itself repeats a request; after that the call that needs it decides how long to wait on."""
 IDLE_SECONDS = 75
 """How long an agent's connection stays open between calls."""
 
 
 def address(settings: Settings) -> tuple[str, int]:
-    """Where a gateway listens that was not told otherwise: at the address that agents are handed.
+    """Where a gateway listens by default: at the address that agents get.
 
     Raises:
         ConfigError: the address has no host or no port.
@@ -96,7 +96,7 @@ async def serve(
             on_ready(url)
 
     try:
-        async with StoreLink.from_settings(settings, patience_seconds=STORE_PATIENCE_SECONDS) as store:
+        async with StoreLink.from_settings(settings, retry_seconds=STORE_RETRY_SECONDS) as store:
             await check_token(store)
             async with open_gateway(store, settings.token_value, limits, upstreams) as app:
                 gc.freeze()  # what is loaded by now stays: no collection needs to look at it again

@@ -13,14 +13,14 @@ SHUNNED_SECONDS = 1.0
 """What just failed is chosen last."""
 
 
-class TargetAway(Exception):
-    """Nobody can serve the call now; it is worth asking again."""
+class TargetUnavailable(Exception):
+    """No target can serve the call now; it is worth asking again."""
 
     def __init__(self, message: str, retry_after_seconds: float = 0.0, final: bool = False) -> None:
         super().__init__(message)
         self.retry_after_seconds = retry_after_seconds
         self.final = final
-        """True where waiting mends nothing."""
+        """True where waiting does not help."""
 
 
 class Incoming(Protocol):
@@ -32,7 +32,7 @@ class Incoming(Protocol):
 
 
 class Target:
-    """Somebody who serves calls, and how busy and well they are."""
+    """What serves calls, how busy it is and whether it is healthy."""
 
     def __init__(self, name: str, model: str) -> None:
         self.name = name
@@ -68,10 +68,10 @@ class Target:
 
         Raises:
             PassedOn: the request is refused as such.
-            TargetAway: anything else that is not an answer.
+            TargetUnavailable: anything else that is not an answer.
         """
         raise NotImplementedError
 
     def clean(self, data: bytes) -> bytes:
-        """What it said, less what nobody may see."""
+        """What it said, less what agents may not see."""
         return data

@@ -11,12 +11,12 @@ from time import monotonic
 
 import aiohttp
 
-from relight.keepalive import alive_socket
-from relight.llm_proxy.refusal import PassedOn
+from relight.llm_proxy.request_errors import PassedOn
 from relight.llm_proxy.requests import Route
-from relight.llm_proxy.targets import Target, TargetAway
+from relight.llm_proxy.targets import Target, TargetUnavailable
+from relight.transport.keepalive import alive_socket
 from relight.types.upstreams import Upstream
-from relight.types.wire import CallContext
+from relight.types.wire import CallContext, ResourceModel
 
 AGENTS_FAULT = frozenset({400, 404, 413, 422})
 """What is passed on: 404 is a model that the provider does not have."""
@@ -25,6 +25,8 @@ CONNECT_SECONDS = 10.0
 ERROR_BYTES = 2**16
 LONGEST_RETRY_SECONDS = 60.0
 REMOVED = b"[removed]"
+MOST_RESOURCES = 1024
+"""Models of resources that are remembered with how they fare."""
 
 
 class Answer:
@@ -46,8 +48,8 @@ class Answer:
 class Provider(Target):
     """One provider, and how it fares."""
 
-    def __init__(self, upstream: Upstream, key: str | None, session: aiohttp.ClientSession) -> None:
-        super().__init__(f"upstream:{upstream.name}", "")
+    def __init__(self, upstream: Upstream, key: str | None, session: aiohttp.ClientSession, model: str = "") -> None:
+        super().__init__(f"upstream:{upstream.name}", model)
         self._upstream = upstream
         self._key = key
         self._session = session
@@ -77,7 +79,7 @@ class Provider(Target):
                 yield Answer(response)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             self.failed()
-            raise TargetAway(f"{self.name}: {type(error).__name__}") from error
+            raise TargetUnavailable(f"{self.name}: {type(error).__name__}") from error
 
     async def _refused(self, response: aiohttp.ClientResponse) -> Exception:
         content = self.clean(await response.content.read(ERROR_BYTES))
@@ -85,10 +87,12 @@ class Provider(Target):
             return PassedOn(response.status, content)
         self.failed()
         if response.status in KEYS_FAULT:
-            # What it says of the key is nobody's business.
-            return TargetAway(f"{self.name} does not accept the gateway's key (HTTP {response.status})", final=True)
+            # What it says of the key is kept from agents.
+            return TargetUnavailable(
+                f"{self.name} does not accept the gateway's key (HTTP {response.status})", final=True
+            )
         said = content[:200].decode(errors="replace")
-        return TargetAway(f"{self.name}: HTTP {response.status}: {said}", retry_after(response))
+        return TargetUnavailable(f"{self.name}: HTTP {response.status}: {said}", retry_after(response))
 
     def clean(self, data: bytes) -> bytes:
         """What it said, less the key: a provider may quote it."""
@@ -109,6 +113,12 @@ def open_session() -> aiohttp.ClientSession:
     return aiohttp.ClientSession(connector=connector, timeout=timeout, trust_env=True)
 
 
+def _usable(key: str | None) -> str | None:
+    """A key as a header carries it; None where there is none, or no header could."""
+    key = (key or "").strip()
+    return key if key and key.isascii() and key.isprintable() else None
+
+
 class Upstreams:
     """All providers that this gateway talks to: its own, and those that run files name."""
 
@@ -117,34 +127,49 @@ class Upstreams:
         self._environment = environment
         self._session: aiohttp.ClientSession | None = None
         self._known: dict[tuple[str, str, str | None], Provider] = {}
+        self._of_resources: dict[tuple[str, str, str, str | None], Provider] = {}
 
     def models(self, context: CallContext) -> list[str]:
         """The models that an attempt may call, each once."""
-        return list(dict.fromkeys(model for one in (*context.upstreams, *self._own) for model in one.models))
+        of_resources = [one.name for one in context.resource_models]
+        named = [model for one in (*context.upstreams, *self._own) for model in one.models]
+        return list(dict.fromkeys([*of_resources, *named]))
 
     def pick(self, context: CallContext, model: str) -> Target:
-        """A provider of a model: one that the run names before the gateway's own.
+        """A provider of a model: that of the rollout's resources, then one that the run names, then the gateway's own.
 
         Raises:
-            TargetAway: the gateway holds the key of none.
+            TargetUnavailable: the gateway holds the key of none.
         """
+        for one in context.resource_models:
+            if one.name == model:
+                return self._of_resource(one)
         named = [one for one in context.upstreams if model in one.models]
         found = [self._provider(one) for one in named or self._own if model in one.models]
         ready = [provider for provider in found if not provider.lacks_key]
         if not ready:
-            raise TargetAway("; ".join(provider.description for provider in found), final=True)
+            raise TargetUnavailable("; ".join(provider.description for provider in found), final=True)
         now = monotonic()
         return min(ready, key=lambda provider: provider.rank(now))
+
+    def _of_resource(self, model: ResourceModel) -> Provider:
+        identity = model.resource, model.base_url, model.model, model.api_key
+        if identity not in self._of_resources:
+            if len(self._of_resources) >= MOST_RESOURCES:
+                self._of_resources.clear()
+            upstream = Upstream.model_construct(name=model.resource, base_url=model.base_url, models=[model.name])
+            self._of_resources[identity] = Provider(upstream, _usable(model.api_key), self._connections(), model.model)
+        return self._of_resources[identity]
+
+    def _connections(self) -> aiohttp.ClientSession:
+        self._session = self._session or open_session()
+        return self._session
 
     def _provider(self, upstream: Upstream) -> Provider:
         identity = upstream.name, upstream.base_url, upstream.api_key_env
         if identity not in self._known:
-            if self._session is None:
-                self._session = open_session()
-            key = self._environment.get(upstream.api_key_env or "", "").strip() or None
-            if key is not None and not (key.isascii() and key.isprintable()):
-                key = None  # no header can carry it
-            self._known[identity] = Provider(upstream, key, self._session)
+            key = _usable(self._environment.get(upstream.api_key_env or ""))
+            self._known[identity] = Provider(upstream, key, self._connections())
         return self._known[identity]
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""One attempt from opening to finishing: the agent runs in isolation, this watches over it.
+"""One attempt from opening to finishing: the agent runs in isolation, this module supervises it.
 
 The store decides whether anything runs at all, and what an ending means; the runner judges the deadlines of rollouts
 that a workflow dispatches. Whatever the agent does is data. What raises here is a failure of the platform, which the
@@ -10,16 +10,20 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import suppress
+from dataclasses import asdict
+from typing import Any
 
 from relight.errors import ConflictError, RelightError, StoreError
-from relight.faults import Place, reach
-from relight.runner.calls import AgentCall, AgentOutcome
+from relight.faults import FaultPoint, fault_point
+from relight.retrying import Every
+from relight.runner.agent_call import AgentCall, AgentOutcome
 from relight.runner.deadlines import Deadlines, GrowingTotal
 from relight.runner.gateway_probe import GatewayProbe
-from relight.runner.isolated import AgentRunner
-from relight.store.interface import AttemptStore
+from relight.runner.process_isolation import AgentRunner
+from relight.runner.relay import CallLog
+from relight.store.attempts.base import AttemptStore
 from relight.types.rollout import FailureClass
-from relight.types.wire import AttemptOutcome, FinishRequest, HandOver, OpenedAttempt, SpanRecord
+from relight.types.wire import AttemptOutcome, FinishRequest, GradingRequest, OpenedAttempt, SpanRecord
 
 SPAN_FLUSH_SECONDS = 0.5
 """How long a span may wait at the runner before it goes to the store."""
@@ -27,8 +31,11 @@ STORE_HEARTBEAT_SECONDS = 10.0
 SOONEST_CHECK_SECONDS = 0.05
 MESSAGE_LENGTH = 1000
 FENCED_OFF = "a newer attempt took over"
-BY_ITSELF = frozenset({None, FailureClass.AGENT_ERROR, FailureClass.INVALID_REWARD, FailureClass.NO_REWARD})
-"""How an agent ends that nobody ended."""
+OF_THE_AGENT = frozenset({None, FailureClass.AGENT_ERROR, FailureClass.INVALID_REWARD, FailureClass.NO_REWARD}) | {
+    FailureClass.TIMEOUT,
+    FailureClass.UNRESPONSIVE,
+}
+"""Ends that count for the agent, unless a call of it got lost."""
 
 
 class SpanBuffer:
@@ -47,14 +54,11 @@ class SpanBuffer:
 
     async def send_while_running(self) -> None:
         """Until cancelled. A span that was on its way then may be sent twice, and is stored once."""
-        while True:
-            await asyncio.sleep(SPAN_FLUSH_SECONDS)
+        async for _ in Every(SPAN_FLUSH_SECONDS, at_once=False):
             if batch := self.waiting[:]:
-                try:
+                with suppress(StoreError):  # it is away: they are sent again with the next ones
                     await self.store.add_spans(self.opened.rollout_id, self.opened.attempt_id, self.opened.fence, batch)
-                except StoreError:
-                    continue  # it is away for longer than its client is patient: the next ones may find it again
-                del self.waiting[: len(batch)]
+                    del self.waiting[: len(batch)]
 
 
 class AttemptWatch:
@@ -84,15 +88,16 @@ class AttemptWatch:
             asyncio.create_task(work) for work in (self._watch(), self._beat(), self.spans.send_while_running())
         ]
         try:
-            outcome = await self.agents.call(call, on_span=self.spans.add)
+            async with self.gateway.relay.followed(self.opened) as calls:
+                outcome = await self.agents.call(call.by_way_of(calls.base_url), on_span=self.spans.add)
+                failure, message = await with_outcome_checked(outcome, calls)
         finally:
             for watcher in watchers:
                 watcher.cancel()
             await asyncio.gather(*watchers, return_exceptions=True)
-        reach(Place.AGENT_ENDED)
-        failure, message = await self._judged(outcome)
+        fault_point(FaultPoint.AGENT_ENDED)
         if self.opened.grader and outcome.kind == "returned" and failure is not FailureClass.INFRASTRUCTURE:
-            return await self._hand_over(outcome)
+            return await self._await_grading(outcome)
         return await self.store.finish_attempt(self._finish(outcome, failure, message))
 
     async def never_began(self, reason: FailureClass, detail: str) -> None:
@@ -125,7 +130,7 @@ class AttemptWatch:
     async def _informed(self, deadlines: Deadlines) -> Deadlines:
         status = await self.gateway.status(self.opened)
         if status is None:
-            # Nobody can tell how long the platform kept the agent waiting: look again rather than blame the agent.
+            # It is unknown how long the platform kept the agent waiting: look again rather than blame the agent.
             return deadlines.excluding(deadlines.excluded_seconds + 1.0)
         platform_seconds = self.waited.read(status.waited_seconds) + self.agents.held_seconds(self.opened.attempt_id)
         deadlines = deadlines.excluding(platform_seconds).progressed(self.spans.last_at)
@@ -135,8 +140,7 @@ class AttemptWatch:
 
     async def _beat(self) -> None:
         opened = self.opened
-        while True:
-            await asyncio.sleep(STORE_HEARTBEAT_SECONDS)
+        async for _ in Every(STORE_HEARTBEAT_SECONDS, at_once=False):
             try:
                 await self.store.heartbeat(opened.attempt_id, opened.fence, self.worker_id)
             except ConflictError:
@@ -145,49 +149,51 @@ class AttemptWatch:
             except RelightError:
                 continue  # the store is away; that we were fenced off is learnt once it is back
 
-    async def _hand_over(self, outcome: AgentOutcome) -> None:
+    async def _await_grading(self, outcome: AgentOutcome) -> None:
         """Keep everything but the reward, which is not the agent's to give."""
         opened = self.opened
         if self.spans.waiting:
             await self.store.add_spans(opened.rollout_id, opened.attempt_id, opened.fence, self.spans.waiting)
-        await self.store.hand_over(
-            HandOver(
-                attempt_id=opened.attempt_id,
-                fence=opened.fence,
-                output=outcome.output,
-                output_bytes=outcome.output_bytes,
-                duration_seconds=outcome.duration_seconds,
-            )
-        )
-
-    async def _judged(self, outcome: AgentOutcome) -> tuple[FailureClass | None, str]:
-        """Failure class and message. What ends while the gateway is out of reach is the platform's failure, whatever
-        the agent raised or returned: one that catches every error gives a reward for what it never saw (semantics 3).
-        """
-        failure, message = outcome.failure_class, outcome.message
-        if failure in BY_ITSELF and not await self.gateway.reachable():
-            ending = message or f"a reward of {outcome.reward}"
-            return FailureClass.INFRASTRUCTURE, f"the gateway was out of reach when it ended with: {ending}"
-        return failure, message
+        await self.store.await_grading(GradingRequest(**self._left_by(outcome)))
 
     def _finish(self, outcome: AgentOutcome, failure: FailureClass | None, message: str) -> FinishRequest:
-        error = outcome.error
         return FinishRequest(
-            attempt_id=self.opened.attempt_id,
-            fence=self.opened.fence,
+            **self._left_by(outcome),
             failure_class=failure,
             reward=outcome.reward,
             message=message[:MESSAGE_LENGTH],
-            error={"type": error.type, "message": error.message, "traceback": error.traceback} if error else None,
-            output=outcome.output,
-            output_bytes=outcome.output_bytes,
-            duration_seconds=outcome.duration_seconds,
+            error=outcome.error and asdict(outcome.error),
             spans=self.spans.waiting,
+            dimensions=dict(outcome.rewards),
+            feedback=outcome.feedback,
             died=outcome.died_with,
         )
 
+    def _left_by(self, outcome: AgentOutcome) -> dict[str, Any]:
+        """The fields of `AgentEnd`."""
+        return {
+            "attempt_id": self.opened.attempt_id,
+            "fence": self.opened.fence,
+            "output": outcome.output,
+            "output_bytes": outcome.output_bytes,
+            "duration_seconds": outcome.duration_seconds,
+            "spans_dropped": outcome.spans_dropped,
+        }
+
+
+async def with_outcome_checked(outcome: AgentOutcome, calls: CallLog) -> tuple[FailureClass | None, str]:
+    """Failure class and message. Where the way to the gateway lost a call that was never answered, it is the platform's
+    failure, whatever the agent raised or returned: one that catches every error gives a reward for what it never saw.
+    Where it lost none, the end counts, also while the gateway is away by then (rule 3).
+    """
+    failure, message = outcome.failure_class, outcome.message
+    if failure in OF_THE_AGENT and (fate := await calls.trouble()) is not None:
+        ending = message or f"a reward of {outcome.reward}"
+        return FailureClass.INFRASTRUCTURE, f"a model call {fate} on the gateway's side; the agent ended with: {ending}"
+    return failure, message
+
 
 async def end_quietly(watch: AttemptWatch, reason: FailureClass, detail: str) -> None:
-    """End an attempt whose result nobody waits for any more."""
+    """End an attempt whose result no workflow waits for any more."""
     with suppress(RelightError):
         await watch.kill(reason, detail)

@@ -19,7 +19,8 @@ import orjson
 
 from relight.emitter.recorder import Scope, set_process_scope
 from relight.litagent.loading import LoadedAgent
-from relight.runner import child, frames, linux
+from relight.processes import linux
+from relight.runner import agent_process, frames
 
 
 def run(agents: Mapping[str, LoadedAgent], channel: socket.socket) -> NoReturn:
@@ -29,19 +30,19 @@ def run(agents: Mapping[str, LoadedAgent], channel: socket.socket) -> NoReturn:
     if payload is None:
         os._exit(0)  # the runner changed its mind
     request = orjson.loads(payload)
-    reporter = child.Reporter(channel)
+    reporter = agent_process.Reporter(channel)
     _prepare(request)
     set_process_scope(Scope(request["trace_id"], reporter.span))
     try:
-        value = finish(child.start(agents, request))
+        value = finish(agent_process.start(agents, request))
     except BaseException as error:  # SystemExit and the like are the agent's failures too
         _lift_memory_limit()
-        report = (child.report_error, error)
+        report = (agent_process.report_error, error)
     else:
-        report = (child.report_result, value)
+        report = (agent_process.report_result, value)
     if os.getpid() != own_pid:
         os._exit(0)  # the agent forked, and this copy of it ran into our code
-    child.flush()
+    agent_process.flush()
     report[0](reporter, report[1])
     os._exit(0)
 
@@ -66,7 +67,7 @@ def _prepare(request: Mapping[str, Any]) -> None:
     if limit is not None:
         # RLIMIT_DATA counts writable private memory; RLIMIT_AS would also count what is only reserved.
         _limit_data(linux.data_bytes() + limit)
-    child.reseed()
+    agent_process.reseed()
 
 
 def _lift_memory_limit() -> None:

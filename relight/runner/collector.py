@@ -9,15 +9,17 @@ import math
 import signal
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, Literal, cast
 
 from pydantic import ValidationError
 
 from relight.emitter.attributes import clean_text
+from relight.emitter.emit import MAX_FEEDBACK_CHARACTERS
+from relight.emitter.names import REWARD_FEEDBACK
 from relight.emitter.reading import get_reward_values
-from relight.runner.calls import AgentCall, AgentError, AgentOutcome
-from relight.runner.output import OutputTail
+from relight.runner.agent_call import AgentCall, AgentError, AgentOutcome
+from relight.runner.captured_output import OutputTail
+from relight.runner.exit_report import ExitReport
 from relight.types.rollout import FailureClass
 from relight.types.wire import SpanRecord
 
@@ -26,22 +28,6 @@ OnSpan = Callable[[SpanRecord], None]
 MAX_SPANS: Final = 100_000
 MAX_SPAN_BYTES: Final = 128 * 1024 * 1024
 _MEMORY_SIGNALS: Final = (signal.SIGKILL, signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExitReport:
-    """How a process ended."""
-
-    code: int | None = None
-    signal: int | None = None
-    oom_killed: bool = False
-    peak_rss_bytes: int = 0
-    cpu_seconds: float = 0.0
-    leftovers: int = 0
-    lost: str | None = None
-    """Why the platform lost it; None for a process that ended by itself or was killed on purpose."""
-    excused: bool = False
-    """The loss is known not to be this call's doing."""
 
 
 class Collector:
@@ -57,6 +43,7 @@ class Collector:
         self._spans: list[SpanRecord] = []
         self._span_count = self._span_bytes = self._dropped = 0
         self._rewards: dict[str, float] = {}
+        self._feedback: str | None = None
         self._last: Mapping[str, Any] = {}
         self._killed: tuple[FailureClass, str] | None = None
         self._started = time.monotonic()
@@ -80,7 +67,7 @@ class Collector:
             case "result" | "error" if self.ended is None:
                 self.ended = "returned" if message["op"] == "result" else "raised"
                 self._last = message
-                self._rewards = _rewards(message.get("rewards")) or self._rewards
+                self._keep_rewards(_rewards(message.get("rewards")), message.get("feedback"))
             case _:
                 self._dropped += 1
 
@@ -90,7 +77,7 @@ class Collector:
         except ValidationError:
             self._dropped += 1
             return
-        self._rewards = get_reward_values(span) or self._rewards
+        self._keep_rewards(get_reward_values(span), span.attributes.get(REWARD_FEEDBACK))
         self._span_count += 1
         self._span_bytes += size_bytes
         if self._span_count > MAX_SPANS or self._span_bytes > MAX_SPAN_BYTES:
@@ -99,6 +86,12 @@ class Collector:
             self._spans.append(span)
         else:
             self._hand_on(span)
+
+    def _keep_rewards(self, rewards: dict[str, float], feedback: Any) -> None:
+        """The last ones count."""
+        if rewards:
+            self._rewards = rewards
+            self._feedback = clean_text(feedback, MAX_FEEDBACK_CHARACTERS) if isinstance(feedback, str) else None
 
     def _hand_on(self, span: SpanRecord) -> None:
         try:
@@ -114,16 +107,13 @@ class Collector:
         return AgentOutcome(
             **self._ending(report),
             rewards=self._rewards,
+            feedback=self._feedback,
             spans=tuple(self._spans),
             spans_dropped=self._dropped,
-            exit_code=report.code,
-            signal=report.signal,
+            exit=report,
             output=tail.text(),
             output_bytes=tail.total_bytes,
             duration_seconds=time.monotonic() - self._started,
-            cpu_seconds=report.cpu_seconds,
-            peak_rss_bytes=report.peak_rss_bytes,
-            leftovers_killed=report.leftovers,
         )
 
     def _ending(self, report: ExitReport) -> dict[str, Any]:

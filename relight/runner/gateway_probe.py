@@ -1,4 +1,4 @@
-"""What the runner asks the gateway: how long it kept an attempt waiting, and whether it is there at all."""
+"""What the runner knows of the gateway: how long it kept an attempt waiting, and which calls got lost on the way."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import aiohttp
 
+from relight.runner.relay import Relay
 from relight.types.wire import OpenedAttempt
 
 TIMEOUT = aiohttp.ClientTimeout(total=5, connect=2)
@@ -25,6 +26,7 @@ class GatewayProbe:
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
+        self.relay = Relay(self.reachable)
         self._session: aiohttp.ClientSession | None = None
 
     def _http(self) -> aiohttp.ClientSession:
@@ -34,6 +36,7 @@ class GatewayProbe:
 
     async def close(self) -> None:
         """Close the connections."""
+        await self.relay.close()
         if self._session is not None:
             await self._session.close()
 

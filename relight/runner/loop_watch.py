@@ -1,7 +1,7 @@
 """Finds the call that holds up the event loop of a shared process.
 
-A task that blocks instead of waiting stops all calls beside it. What it takes from them is told to the runner, which
-counts it for none of them: only the one that blocks gets too late.
+A task that blocks instead of waiting stops all calls beside it. The time that it takes from them is reported to the
+runner, which counts it for none of them: only the one that blocks gets too late.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 from collections.abc import Coroutine, Generator
 from typing import Any, Final
 
-from relight.runner import child
+from relight.runner import agent_process
 
 LOOK_SECONDS: Final = 0.5
 """How often the loop is asked for a sign of life, and how long it may take for one."""
@@ -64,4 +64,4 @@ class LoopWatch:
     def _tell(self, seconds: float) -> None:
         task = asyncio.current_task(self._loop)
         if isinstance(task, CallTask) and task.call is not None:
-            child.Reporter(self._channel, task.call).tell("blocks", seconds=seconds)
+            agent_process.Reporter(self._channel, task.call).tell("blocks", seconds=seconds)

@@ -1,9 +1,9 @@
 """The life of a forked process that runs many attempts at once: async agents as tasks, others in threads.
 
 Each call has a context of its own, by which its spans and what it prints through `sys.stdout` and `sys.stderr` find
-their way; what C libraries and threads of the agent's own print belongs to nobody and is kept with the process.
-A task can be cancelled; a thread, or a task that blocks the loop or swallows its cancellation, can only be killed
-together with the process, which is the runner's decision.
+their way; what C libraries and threads of the agent's own print can be assigned to no call, and is kept with the
+process. A task can be cancelled; a thread, or a task that blocks the loop or swallows its cancellation, can only be
+killed together with the process, which is the runner's decision.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import orjson
 from relight.emitter.attributes import clean_text
 from relight.emitter.recorder import Scope, set_context_scope
 from relight.litagent.loading import LoadedAgent
-from relight.runner import child, frames
+from relight.runner import agent_process, frames
 from relight.runner.loop_watch import LoopWatch, current_call
 
 _FLUSH_CHARACTERS: Final = 8 * 1024
@@ -35,7 +35,7 @@ _CHUNK_CHARACTERS: Final = 256 * 1024
 class CallOutput:
     """What one call prints, sent line by line."""
 
-    def __init__(self, reporter: child.Reporter) -> None:
+    def __init__(self, reporter: agent_process.Reporter) -> None:
         self._reporter = reporter
         self._held = ""
 
@@ -114,7 +114,7 @@ class SharedProcess:
             task.cancel()
 
     def _begin(self, request: Mapping[str, Any]) -> None:
-        reporter = child.Reporter(self._channel, request["call"])
+        reporter = agent_process.Reporter(self._channel, request["call"])
         output = CallOutput(reporter)
         context = contextvars.copy_context()
         context.run(set_context_scope, Scope(request["trace_id"], reporter.span))
@@ -129,29 +129,29 @@ class SharedProcess:
             arguments = (self._run_in_thread, request, reporter, output)
             threading.Thread(target=context.run, args=arguments, daemon=True).start()
 
-    async def _run(self, request: Mapping[str, Any], reporter: child.Reporter, output: CallOutput) -> None:
+    async def _run(self, request: Mapping[str, Any], reporter: agent_process.Reporter, output: CallOutput) -> None:
         try:
-            value = child.start(self._agents, request)
+            value = agent_process.start(self._agents, request)
             if inspect.isawaitable(value):
                 value = await value
         except BaseException as error:  # SystemExit must fail this call, and not end the loop
             output.flush()
-            child.report_error(reporter, error)
+            agent_process.report_error(reporter, error)
         else:
             output.flush()
-            child.report_result(reporter, value)
+            agent_process.report_result(reporter, value)
 
-    def _run_in_thread(self, request: Mapping[str, Any], reporter: child.Reporter, output: CallOutput) -> None:
+    def _run_in_thread(self, request: Mapping[str, Any], reporter: agent_process.Reporter, output: CallOutput) -> None:
         try:
-            value = child.start(self._agents, request)
+            value = agent_process.start(self._agents, request)
             if inspect.isawaitable(value):
                 value = asyncio.run(_wait(value))
         except BaseException as error:  # as above
             output.flush()
-            child.report_error(reporter, error)
+            agent_process.report_error(reporter, error)
         else:
             output.flush()
-            child.report_result(reporter, value)
+            agent_process.report_result(reporter, value)
 
 
 async def _wait(value: Awaitable[Any]) -> Any:
@@ -161,7 +161,7 @@ async def _wait(value: Awaitable[Any]) -> Any:
 def run(agents: Mapping[str, LoadedAgent], channel: socket.socket) -> NoReturn:
     """Everything, from a fresh fork to its end."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    child.reseed()
+    agent_process.reseed()
     sys.stdout = CallStream(sys.stdout)
     sys.stderr = CallStream(sys.stderr)
 

@@ -1,7 +1,7 @@
 """Finds the module that starts a thread while agents are imported.
 
 A forked process has one thread only: the others are gone in it, with whatever lock they held. So a template that has
-more than one is a trap for every attempt, and whoever wrote the agent should hear which import sets it.
+more than one is a trap for every attempt, and the agent's author has to learn which import sets it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from relight.errors import AgentLoadError
-from relight.runner import linux
+from relight.processes import linux
 
 
 class ThreadWatch:

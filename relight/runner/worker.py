@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import platform
@@ -10,27 +9,28 @@ import uuid
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from datetime import timedelta
+from functools import partial
 
 from temporalio.worker import Worker
 
-from relight.connections import connect_temporal
-from relight.draining import HandBack, working
-from relight.errors import RelightError
-from relight.runner.activity import RunnerActivities
+from relight.observability.reporting import Doing, keep_reporting, own_report
+from relight.runner.attempt_activity import RunnerActivities
 from relight.runner.gateway_probe import GatewayProbe
-from relight.runner.grading import GradingActivities
-from relight.runner.shared import SharedRunner
-from relight.runner.solitude import Solitude
+from relight.runner.grading_activity import GradingActivities
+from relight.runner.shared_exclusive_lock import SharedExclusiveLock
+from relight.runner.shared_isolation import SharedRunner
 from relight.settings import Settings
-from relight.store.client import StoreClient
-from relight.store.envelopes import WorkerReport
-from relight.store.link import StoreLink
+from relight.store.attempts.link import StoreLink
+from relight.temporal.activity_reports import Reported
+from relight.temporal.connection import connect_temporal
+from relight.temporal.draining import RetryElsewhere, keep_working
 from relight.types.names import runner_queue
 
 log = logging.getLogger(__name__)
 
 CONCURRENCY = 16
-REPORT_SECONDS = 10.0
+HEARD_WITHIN = timedelta(seconds=3)
+"""How soon an attempt hears that it was cancelled: Temporal says so in its answer to a heartbeat."""
 
 
 async def serve(
@@ -67,31 +67,24 @@ async def serve(
         stack.push_async_callback(gateway.close)
         client = await connect_temporal(settings)
         served = [agent.name for agent in loaded.agents]
-        grading, solitude = GradingActivities(store, agents), Solitude()
+        queues = [runner_queue(settings.runner_queue, name) for name in served]
+        doing = Doing()
+        grading, solitude = GradingActivities(store, agents), SharedExclusiveLock()
         workers: list[Worker] = []
-        for name in served:
+        for name, queue in zip(served, queues, strict=True):
             activities = RunnerActivities(store, agents, gateway, name, worker_id, isolation == "process", solitude)
-            queue = runner_queue(settings.runner_queue, name)
             worker = Worker(
                 client,
                 task_queue=queue,
                 activities=[activities.run_attempt, grading.grade_attempt, grading.judge_attempt],
                 max_concurrent_activities=concurrency,
                 graceful_shutdown_timeout=timedelta(seconds=settings.drain_seconds),
-                interceptors=[HandBack()],
+                max_heartbeat_throttle_interval=HEARD_WITHIN,
+                interceptors=[RetryElsewhere(), Reported(doing)],
             )
             workers.append(worker)
             log.info("runner serves %s on %s", name, queue, extra={"action": "runner_up", "agent": name})
-        async with working(workers):
-            await _report(store, worker_id, served)
-
-
-async def _report(store: StoreClient, worker_id: str, served: list[str]) -> None:
-    """Say every 10 s that this process is there, until cancelled."""
-    report = WorkerReport(worker_id=worker_id, kind="runner", host=platform.node(), pid=os.getpid(), serves=served)
-    while True:
-        try:
-            await store.register_worker(report, patience_seconds=0)
-        except RelightError as error:
-            log.warning("%s", error, extra={"action": "report_failed"})
-        await asyncio.sleep(REPORT_SECONDS)
+        async with keep_working(workers):
+            tell = partial(store.register_worker, retry_seconds=0)
+            report = partial(own_report, "runner", doing, worker_id=worker_id, queues=queues, serves=served)
+            await keep_reporting(tell, report, doing)

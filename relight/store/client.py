@@ -1,166 +1,273 @@
-"""The attempt store over HTTP.
+"""The rollout store over HTTP (`/v1/agl`): from any process, thread or event loop, and through outages.
 
-Every request may be sent twice, so the client repeats it, with the same content, through outages: the caller learns of
-one only after `patience_seconds`. A request that the service refuses (4xx) is never repeated.
+What makes something carries an idempotency key, so that it is made once however often it had to be sent. Two things
+are sent until they may have arrived and no more: `start_attempt`, and numbers of spans, which must leave no gap.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Self, TypeVar
+from typing import Any, Generic, TypeVar
 from urllib.parse import quote
+from uuid import uuid4
 
-from pydantic import BaseModel, ValidationError
-from pydantic_core import PydanticSerializationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError, to_json
 
-from relight.errors import StoreError
-from relight.settings import Settings
-from relight.store.envelopes import (
-    Beat,
-    CommitResults,
-    DeliveryBatch,
-    EngineList,
-    FailureBatch,
-    GenerationBatch,
-    Nothing,
-    SpanBatch,
-    SpansStored,
-    WorkerReport,
-)
-from relight.store.patient_http import PATIENCE_SECONDS, Content, PatientHttp
+from relight.errors import InvalidRequestError, NotFoundError, StoreError
+from relight.store.base import Changes, LightningStore
+from relight.store.queue.rules import statistics_of
+from relight.store.spans.otel import span_of
 from relight.store.storable import storable
-from relight.types.wire import (
-    AttemptOutcome,
-    CallContext,
-    CallFailure,
-    CommitResult,
-    DeliveryMark,
-    EngineInfo,
-    FinishRequest,
-    GenerationRecord,
-    HandOver,
-    OpenAnswer,
-    OpenRequest,
-    RecalledCall,
-    RecallRequest,
-    ResolveRequest,
-    SpanRecord,
-    Transcript,
+from relight.transport.retrying_http import REQUEST_SECONDS, RetryingHttpClient
+from relight.types.queries import AttemptQuery, Query, ResourcesQuery, RolloutQuery, SpanQuery, WorkerQuery
+from relight.types.resources import NamedResources
+from relight.types.rollout import Attempt, AttemptedRollout, Rollout
+from relight.types.store import (
+    UNSET,
+    EnqueueRolloutRequest,
+    PaginatedResult,
+    ResourcesUpdate,
+    Span,
+    Unset,
+    Worker,
 )
 
-Answer = TypeVar("Answer", bound=BaseModel)
-PREFIX = "/v1/relight"
+T = TypeVar("T")
+M = TypeVar("M", bound=BaseModel)
+PREFIX = "/v1/agl"
+ALL_FIELDS = {"Relight-Fields": "all"}
+WAIT_SECONDS = 20.0
+"""One request of a long wait; shorter than the time after which a request is taken for lost."""
+CLOCK_SECONDS = 0.05
 
 
-class StoreClient(PatientHttp):
-    """Implements `AttemptStore` over HTTP. Safe to share by tasks; one connection pool for each event loop."""
+class Page(BaseModel, Generic[T]):
+    """A page as the service answers it."""
 
-    @classmethod
-    def from_settings(cls, settings: Settings, *, patience_seconds: float = PATIENCE_SECONDS) -> Self:
-        """A client of the store service that the settings name."""
-        return cls(settings.store_url, settings.token_value, patience_seconds=patience_seconds)
+    items: list[T]
+    limit: int
+    offset: int
+    total: int
+    next: str | None = None
 
-    async def open_attempt(self, request: OpenRequest, *, patience_seconds: float | None = None) -> OpenAnswer:
-        """Open an attempt, or learn why none is opened."""
-        return await self._post("/attempts/open", request, OpenAnswer, patience_seconds)
 
-    async def finish_attempt(self, request: FinishRequest, *, patience_seconds: float | None = None) -> AttemptOutcome:
-        """Close an attempt; the answer is what was recorded."""
-        return await self._post("/attempts/finish", request, AttemptOutcome, patience_seconds)
+ROLLOUTS: TypeAdapter[list[Rollout]] = TypeAdapter(list[Rollout])
+ATTEMPTED: TypeAdapter[list[AttemptedRollout]] = TypeAdapter(list[AttemptedRollout])
+ONE_ROLLOUT: TypeAdapter[AttemptedRollout | Rollout] = TypeAdapter(AttemptedRollout | Rollout)
+SPANS: TypeAdapter[list[Span]] = TypeAdapter(list[Span])
+OBJECT: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])
+NULLABLE_ATTEMPT: TypeAdapter[Attempt | None] = TypeAdapter(Attempt | None)
+NULLABLE_SPAN: TypeAdapter[Span | None] = TypeAdapter(Span | None)
+NULLABLE_WORKER: TypeAdapter[Worker | None] = TypeAdapter(Worker | None)
+NULLABLE_RESOURCES: TypeAdapter[ResourcesUpdate | None] = TypeAdapter(ResourcesUpdate | None)
 
-    async def hand_over(self, handed: HandOver, *, patience_seconds: float | None = None) -> None:
-        """Keep what the agent left; the attempt stays open for its grader."""
-        await self._post("/attempts/handover", handed, Nothing, patience_seconds)
 
-    async def transcript(self, attempt_id: str, *, patience_seconds: float | None = None) -> Transcript:
-        """What a grader judges an attempt by."""
-        path = f"/attempts/{quote(attempt_id, safe='')}/transcript"
-        return await self._send("GET", path, None, Transcript, patience_seconds)
+class LightningStoreClient(RetryingHttpClient, LightningStore):
+    """`LightningStore` over HTTP. The token may lie in the URL: `http://relight:TOKEN@host:4747`."""
 
-    async def heartbeat(
-        self, attempt_id: str, fence: int, worker_id: str, *, patience_seconds: float | None = None
-    ) -> None:
-        """Say that an attempt's process is alive."""
-        beat = Beat(attempt_id=attempt_id, fence=fence, worker_id=worker_id)
-        await self._post("/attempts/heartbeat", beat, Nothing, patience_seconds)
+    @property
+    def capabilities(self) -> dict[str, bool]:
+        """A client goes anywhere."""
+        return {"thread_safe": True, "async_safe": True, "zero_copy": True, "otlp_traces": True}
 
-    async def add_spans(
-        self,
-        rollout_id: str,
-        attempt_id: str,
-        fence: int | None,
-        spans: Sequence[SpanRecord],
-        *,
-        patience_seconds: float | None = None,
-    ) -> int:
-        """Keep spans; returns how many were new to the request that stored them."""
-        batch = SpanBatch(rollout_id=rollout_id, attempt_id=attempt_id, fence=fence, spans=list(spans))
-        return (await self._post("/attempts/spans", batch, SpansStored, patience_seconds)).stored
+    def otlp_traces_endpoint(self) -> str:
+        """URL that spans are exported to."""
+        return f"{self.url}/v1/traces"
 
-    async def resolve(self, request: ResolveRequest, *, patience_seconds: float | None = None) -> CallContext:
-        """Who is behind an attempt's token."""
-        return await self._post("/gateway/resolve", request, CallContext, patience_seconds)
+    async def statistics(self) -> dict[str, Any]:
+        """How much the store holds."""
+        return _read(OBJECT, await self._get("/statistics"))
 
-    async def recall(self, request: RecallRequest, *, patience_seconds: float | None = None) -> RecalledCall:
-        """A call whose answer did not arrive after all."""
-        return await self._post("/gateway/recall", request, RecalledCall, patience_seconds)
+    async def _start_rollout(
+        self, request: EnqueueRolloutRequest, worker_id: str | None, idempotency_key: str | None
+    ) -> AttemptedRollout:
+        body = {name: value for name, value in request if name != "dispatch"} | {"worker_id": worker_id}
+        return _read(AttemptedRollout, await self._post("/rollouts", body, key=idempotency_key or _new_key()))
 
-    async def commit_generations(
-        self, items: Sequence[GenerationRecord], *, patience_seconds: float | None = None
-    ) -> list[CommitResult]:
-        """Record model calls. Time that passes here counts into how long ago they began."""
-        started = time.monotonic()
+    async def enqueue_many_rollouts(
+        self, rollouts: Sequence[EnqueueRolloutRequest], *, idempotency_key: str | None = None
+    ) -> list[Rollout]:
+        """Several, in order, in one transaction."""
+        body = {"rollouts": list(rollouts)}
+        return _read(ROLLOUTS, await self._post("/queues/rollouts/enqueue", body, key=idempotency_key or _new_key()))
 
-        def body() -> bytes:
-            waited = time.monotonic() - started
-            aged = [item.model_copy(update={"duration_seconds": item.duration_seconds + waited}) for item in items]
-            return to_json(GenerationBatch.model_construct(items=aged))
+    async def dequeue_many_rollouts(
+        self, limit: int = 1, worker_id: str | None = None, *, idempotency_key: str | None = None
+    ) -> list[AttemptedRollout]:
+        """Claim up to `limit`."""
+        if limit <= 0:
+            return []
+        body = {"limit": limit, "worker_id": worker_id}
+        return _read(ATTEMPTED, await self._post("/queues/rollouts/dequeue", body, key=idempotency_key or _new_key()))
 
-        return (await self._send("POST", "/gateway/generations", body, CommitResults, patience_seconds)).items
+    async def start_attempt(self, rollout_id: str, worker_id: str | None = None) -> AttemptedRollout:
+        """One more attempt by hand."""
+        path = f"/rollouts/{_part(rollout_id)}/attempts"
+        return _read(AttemptedRollout, await self._post(path, {"worker_id": worker_id}, once=True))
 
-    async def record_call_failures(
-        self, items: Sequence[CallFailure], *, patience_seconds: float | None = None
-    ) -> None:
-        """Record calls that the platform failed."""
-        await self._post("/gateway/failures", FailureBatch(items=list(items)), Nothing, patience_seconds)
+    async def add_span(self, span: Span) -> Span | None:
+        """Keep a span; None where it is there already, be it by a first try whose answer was lost."""
+        return _read(NULLABLE_SPAN, await self._post("/spans", span))
 
-    async def mark_delivered(self, items: Sequence[DeliveryMark], *, patience_seconds: float | None = None) -> None:
-        """Record whether answers reached the agent."""
-        await self._post("/gateway/delivered", DeliveryBatch(items=list(items)), Nothing, patience_seconds)
+    async def add_many_spans(self, spans: Sequence[Span]) -> list[Span]:
+        """Keep spans in one transaction; those that were new."""
+        return _read(SPANS, await self._post("/spans/many", {"spans": list(spans)})) if spans else []
 
-    async def engines(self, run: str, *, patience_seconds: float | None = None) -> list[EngineInfo]:
-        """Engines of a run that take calls."""
-        answer = await self._send("GET", "/engines", None, EngineList, patience_seconds, params={"run": run})
-        return answer.items
+    async def add_otel_span(
+        self, rollout_id: str, attempt_id: str, readable_span: Any, sequence_id: int | None = None
+    ) -> Span | None:
+        """Keep an OpenTelemetry `ReadableSpan`."""
+        if sequence_id is None:
+            sequence_id = await self.get_next_span_sequence_id(rollout_id, attempt_id)
+        return await self.add_span(span_of(rollout_id, attempt_id, sequence_id, readable_span))
 
-    async def register_worker(self, worker: WorkerReport, *, patience_seconds: float | None = None) -> None:
-        """Record a process, or that it is still there."""
-        await self._post("/workers", worker, Nothing, patience_seconds)
+    async def get_many_span_sequence_ids(self, rollout_attempt_ids: Sequence[tuple[str, str]]) -> list[int]:
+        """One for each pair, in order."""
+        if not rollout_attempt_ids:
+            return []
+        pairs = [{"rollout_id": rollout, "attempt_id": attempt} for rollout, attempt in rollout_attempt_ids]
+        return _read(OBJECT, await self._post("/spans/next/many", {"attempts": pairs}, once=True))["sequence_ids"]
 
-    async def _post(self, path: str, body: BaseModel, answer: type[Answer], patience_seconds: float | None) -> Answer:
-        return await self._send("POST", path, to_json(body), answer, patience_seconds)
+    async def _query_rollouts(self, query: RolloutQuery) -> PaginatedResult[Rollout]:
+        return await self._query("/rollouts/search", query, Page[AttemptedRollout | Rollout])
 
-    async def _send(
-        self,
-        method: str,
-        path: str,
-        body: Content,
-        answer: type[Answer],
-        patience_seconds: float | None,
-        params: dict[str, str] | None = None,
-    ) -> Answer:
-        raw = await self.exchange(method, f"{PREFIX}{path}", body, patience_seconds=patience_seconds, params=params)
+    async def _query_attempts(self, rollout_id: str, query: AttemptQuery) -> PaginatedResult[Attempt]:
+        return await self._query(f"/rollouts/{_part(rollout_id)}/attempts/search", query, Page[Attempt])
+
+    async def get_rollout_by_id(self, rollout_id: str) -> Rollout | AttemptedRollout | None:
+        """None where it is unknown."""
+        raw = await self._find(f"/rollouts/{_part(rollout_id)}")
+        return None if raw is None else _read(ONE_ROLLOUT, raw)
+
+    async def get_latest_attempt(self, rollout_id: str) -> Attempt | None:
+        """None where there is none."""
+        raw = await self._find(f"/rollouts/{_part(rollout_id)}/attempts/latest")
+        return None if raw is None else _read(NULLABLE_ATTEMPT, raw)
+
+    async def _query_resources(self, query: ResourcesQuery) -> PaginatedResult[ResourcesUpdate]:
+        return await self._query("/resources/search", query, Page[ResourcesUpdate])
+
+    async def get_resources_by_id(self, resources_id: str, version: int | None = None) -> ResourcesUpdate | None:
+        """The newest version, or the one that is named; None where it is unknown."""
+        asked = "" if version is None else f"?version={version}"
+        raw = await self._find(f"/resources/{_part(resources_id)}{asked}")
+        return None if raw is None else _read(NULLABLE_RESOURCES, raw)
+
+    async def get_latest_resources(self) -> ResourcesUpdate | None:
+        """The snapshot that was added or updated last."""
+        return _read(NULLABLE_RESOURCES, await self._get("/resources/latest"))
+
+    async def add_resources(self, resources: NamedResources) -> ResourcesUpdate:
+        """A new snapshot, version 1."""
+        return _read(ResourcesUpdate, await self._post("/resources", resources, key=_new_key()))
+
+    async def update_resources(self, resources_id: str, resources: NamedResources) -> ResourcesUpdate:
+        """Create it, or add a version, and one more where an answer was lost; rollouts stay with that of their pin."""
+        return _read(ResourcesUpdate, await self._post(f"/resources/{_part(resources_id)}", resources))
+
+    async def _query_spans(self, query: SpanQuery) -> PaginatedResult[Span]:
+        return await self._query("/spans/search", query, Page[Span])
+
+    async def wait_for_rollouts(self, *, rollout_ids: Sequence[str], timeout: float | None = None) -> list[Rollout]:
+        """Those that have ended, at once when all have, else after `timeout` seconds; None waits without end."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = WAIT_SECONDS if deadline is None else deadline - time.monotonic()
+            seconds = max(0.0, min(left, WAIT_SECONDS))
+            asked = time.monotonic()
+            body = {"rollout_ids": list(rollout_ids), "timeout": seconds}
+            raw = await self._post("/waits/rollouts", body, answer_seconds=REQUEST_SECONDS)
+            ended = _read(ROLLOUTS, raw)
+            answered_early = time.monotonic() - asked < seconds - CLOCK_SECONDS
+            if answered_early or len(ended) == len(set(rollout_ids)) or left <= seconds < WAIT_SECONDS:
+                return ended
+
+    async def _update_rollout(self, rollout_id: str, changes: Changes) -> Rollout:
+        return _read(Rollout, await self._post(f"/rollouts/{_part(rollout_id)}", changes))
+
+    async def _update_attempt(self, rollout_id: str, attempt_id: str, changes: Changes) -> Attempt:
+        path = f"/rollouts/{_part(rollout_id)}/attempts/{_part(attempt_id)}"
+        return _read(Attempt, await self._post(path, changes))
+
+    async def _query_workers(self, query: WorkerQuery) -> PaginatedResult[Worker]:
+        return await self._query("/workers/search", query, Page[Worker])
+
+    async def get_worker_by_id(self, worker_id: str) -> Worker | None:
+        """None where it is unknown."""
+        return _read(NULLABLE_WORKER, await self._get(f"/workers/{_part(worker_id)}"))
+
+    async def update_worker(self, worker_id: str, heartbeat_stats: dict[str, Any] | Unset = UNSET) -> Worker:
+        """A heartbeat, which may bring statistics."""
+        stats = statistics_of(heartbeat_stats)
+        body = {} if stats is None else {"heartbeat_stats": stats}
+        return _read(Worker, await self._post(f"/workers/{_part(worker_id)}", body))
+
+    async def cancel_rollout(self, rollout_id: str, reason: str = "cancelled") -> Rollout:
+        """End a rollout."""
+        return _read(Rollout, await self._post(f"/rollouts/{_part(rollout_id)}/cancel", {"reason": reason}))
+
+    async def delete_rollout(self, rollout_id: str) -> None:
+        """Remove an ended rollout of no run; where the answer was lost, it may be gone when it is sent again."""
+        await self.exchange("DELETE", f"{PREFIX}/rollouts/{_part(rollout_id)}", headers=ALL_FIELDS)
+
+    async def _get(self, path: str) -> bytes:
+        return await self.exchange("GET", PREFIX + path, headers=ALL_FIELDS)
+
+    async def _find(self, path: str) -> bytes | None:
         try:
-            return answer.model_validate_json(raw)
-        except ValidationError as error:
-            raise StoreError(f"the store service's answer makes no sense: {error}") from error
+            return await self._get(path)
+        except NotFoundError:
+            return None
+
+    async def _post(
+        self,
+        path: str,
+        body: Any,
+        *,
+        key: str | None = None,
+        once: bool = False,
+        answer_seconds: float | None = None,
+    ) -> bytes:
+        headers = ALL_FIELDS | {"Idempotency-Key": key} if key else ALL_FIELDS
+        return await self.exchange(
+            "POST", PREFIX + path, _encoded(body), headers=headers, once=once, answer_seconds=answer_seconds
+        )
+
+    async def _query(self, path: str, query: Query, answer: type[Page[Any]]) -> PaginatedResult[Any]:
+        limit = query.limit
+        asked = limit if limit or query.after is not None else 1  # a page of none has a total, too
+        found = _read(answer, await self._post(path, {**dict(query), "limit": asked}))
+        items, limit = (found.items, found.limit) if limit else ([], 0)
+        return PaginatedResult(items, limit=limit, offset=query.offset, total=found.total, following=found.next)
 
 
-def to_json(body: BaseModel) -> bytes:
-    """A body as JSON, also where an agent's text can't be encoded as it is."""
+def _part(name: str) -> str:
+    """A path's part; none may change which route it is."""
+    if not name or name in (".", ".."):
+        raise InvalidRequestError(f"id: {name!r} is none")
+    return quote(name, safe="")
+
+
+def _new_key() -> str:
+    return uuid4().hex
+
+
+def _encoded(body: Any) -> bytes:
+    """JSON, also where text in it can't be encoded as it is."""
     try:
-        return body.model_dump_json().encode()
-    except PydanticSerializationError:  # lone surrogates, and values that are no JSON
-        clean = type(body).model_construct(**storable(body.model_dump()))
-        return clean.model_dump_json(warnings=False).encode()
+        return to_json(body, inf_nan_mode="null")
+    except PydanticSerializationError as error:
+        plain = body.model_dump() if isinstance(body, BaseModel) else body
+        try:
+            return to_json(storable(plain), inf_nan_mode="null")
+        except PydanticSerializationError:
+            raise InvalidRequestError(f"a value is no JSON: {error}") from error
+
+
+def _read(kind: type[M] | TypeAdapter[T], raw: bytes) -> M | T:
+    try:
+        return kind.validate_json(raw) if isinstance(kind, TypeAdapter) else kind.model_validate_json(raw)
+    except ValidationError as error:
+        raise StoreError(f"the store service's answer makes no sense: {error}") from error

@@ -7,11 +7,12 @@ Errors of Postgres become errors of Relight here and nowhere else.
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import ssl
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager
-from functools import cache
+from functools import cache, partial
 from importlib import resources
 from time import monotonic
 from typing import Any
@@ -19,9 +20,19 @@ from typing import Any
 import asyncpg
 import orjson
 
-from relight.errors import ConflictError, InvalidRequestError, NotFoundError, PostgresError, RelightError
-from relight.store.live_connection import COMMAND_SECONDS, CONNECT_SECONDS, SET, LiveConnection, check_rested
+from relight.errors import ConfigError, ConflictError, InvalidRequestError, NotFoundError, PostgresError, RelightError
+from relight.retrying import Every
+from relight.settings import Settings
+from relight.store import live_connection
+from relight.store.live_connection import (
+    COMMAND_SECONDS,
+    CONNECT_SECONDS,
+    UNANSWERED,
+    LiveConnection,
+    check_idle_connection,
+)
 
+log = logging.getLogger(__name__)
 Connection = Any
 """A pooled asyncpg connection; asyncpg ships no types for it."""
 MIGRATION_LOCK = 7_348_201
@@ -64,8 +75,8 @@ def _to_json(value: Any) -> str:
     return orjson.dumps(value).decode()
 
 
-async def _prepare(connection: Connection) -> None:
-    await connection.execute(SET)
+async def _prepare(connection: Connection, url: str) -> None:
+    await connection.begin(url)
     for kind in ("json", "jsonb"):
         await connection.set_type_codec(kind, encoder=_to_json, decoder=orjson.loads, schema="pg_catalog")
 
@@ -112,6 +123,9 @@ class Database:
     def __init__(self, pool: asyncpg.Pool, url: str) -> None:
         self.pool = pool
         self.url = url
+        self.listeners: set[Connection] = set()
+        """Connections outside the pool that are held for long."""
+        self._probe = asyncio.create_task(self._leave_where_refused())
 
     @classmethod
     async def connect(cls, url: str, *, max_size: int = 8) -> Database:
@@ -123,8 +137,8 @@ class Database:
 
         async def check(connection: Connection) -> None:
             try:
-                await check_rested(connection)
-            except TimeoutError:
+                await check_idle_connection(connection)
+            except UNANSWERED:
                 await pool.expire_connections()  # where one has died in its sleep, the others have too, mostly
                 raise
 
@@ -133,7 +147,7 @@ class Database:
                 url,
                 min_size=0,  # with a minimum, asyncpg logs tracebacks while it can't keep it up
                 max_size=max_size,
-                init=_prepare,
+                init=partial(_prepare, url=url),
                 setup=check,
                 reset=_reset,
                 command_timeout=COMMAND_SECONDS,
@@ -151,10 +165,31 @@ class Database:
 
     async def close(self) -> None:
         """Close the pool; connections that hang are dropped after 5 s."""
+        self._probe.cancel()
         try:
             await asyncio.wait_for(self.pool.close(), 5)
         except TimeoutError:
             self.pool.terminate()
+
+    async def _leave_where_refused(self) -> None:
+        """Give up all sessions when the server takes no new ones: one that shuts down may be waiting for ours."""
+        refused = False
+        async for _ in Every(live_connection.PROBE_SECONDS, at_once=False):
+            before, refused = refused, await live_connection.refuses_sessions(self.url)
+            if refused:
+                await self._leave()
+            if refused and not before:
+                log.warning("Postgres takes no new sessions (it shuts down, starts or recovers): ours are given up")
+
+    async def _leave(self) -> None:
+        """End what is idle and what listens now, what is in use when it is given back."""
+        await self.pool.expire_connections()
+        pool: Any = self.pool
+        for holder in pool._holders:  # asyncpg ends those that rest only when somebody wants them
+            if holder.is_idle():
+                holder.terminate()
+        for connection in list(self.listeners):
+            connection.terminate()
 
     @asynccontextmanager
     async def transaction(self) -> AsyncGenerator[Connection]:
@@ -209,3 +244,20 @@ class Database:
 def redact_url(url: str) -> str:
     """A URL without its password."""
     return re.sub(r"(//[^:/@]+):[^@]*@", r"\1:***@", url)
+
+
+async def connect_database(settings: Settings, *, migrate: bool = True, **pool: int) -> Database:
+    """A pool on the run's Postgres, with the schema up to date; with `migrate=False` it is left as it is.
+
+    Raises:
+        ConfigError: no address is set.
+        PostgresError: out of reach.
+    """
+    if not settings.postgres_url:
+        raise ConfigError(
+            "no Postgres is set: give RELIGHT_POSTGRES_URL, or start the embedded stack with `relight up`"
+        )
+    database = await Database.connect(settings.postgres_url, **pool)
+    if migrate:
+        await database.migrate()
+    return database

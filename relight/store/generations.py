@@ -14,13 +14,15 @@ from typing import Any
 import orjson
 
 from relight.errors import InvalidRequestError
-from relight.redaction import Redactor
+from relight.observability.redaction import Redactor
 from relight.store.database import Database
 from relight.store.storable import storable, storable_text
 from relight.types.wire import CommitResult, GenerationRecord, UndeliveredCall
 
 COMPRESSION = 1
 """zlib's fastest: bodies are written once and hardly ever read."""
+LONGEST_RESPONSE_ID = 200
+"""Ids of engines have about 45 characters; a provider's longer one is not indexed."""
 COMMITTED = CommitResult(state="committed")
 FOREIGN = CommitResult(state="conflict", reason="the token is not this attempt's")
 OVER = CommitResult(state="conflict", reason="the attempt is over")
@@ -53,6 +55,7 @@ def generation_items(number: int, item: GenerationRecord, redactor: Redactor) ->
     request, request_body = pack_body(item.request, redactor)
     response, response_body = pack_body(item.response, redactor)
     sampling = to_json(storable(item.sampling)).decode()
+    response_id = _response_id(item.response)
     return [
         (
             number,
@@ -78,9 +81,16 @@ def generation_items(number: int, item: GenerationRecord, redactor: Redactor) ->
             choice.complete,
             item.delivered,
             item.duration_seconds,
+            response_id,
         )
         for position, choice in enumerate(item.choices)
     ]
+
+
+def _response_id(response: Any) -> str | None:
+    """The engine's id of an answer. Clients of the Messages and Responses APIs know the part after its last hyphen."""
+    found = response.get("id") if isinstance(response, dict) else None
+    return storable_text(found) if isinstance(found, str) and len(found) <= LONGEST_RESPONSE_ID else None
 
 
 async def commit_generations(

@@ -13,7 +13,7 @@ from time import perf_counter
 from typing import Generic, TypeVar
 
 from relight.errors import OverloadedError
-from relight.metrics import GROUP_ITEMS, GROUP_SECONDS, GROUP_WAITING
+from relight.observability.metrics import GROUP_ITEMS, GROUP_SECONDS, GROUP_WAITING
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -1,29 +1,47 @@
 """A Postgres connection that never hangs: what to tell asyncpg and the server so that neither waits for a dead peer.
 
-A path that swallows packets leaves both ends with a connection that looks alive. Here a command that is not answered in
-time ends its connection, and the server ends a transaction that nobody goes on with, and with it that one's locks.
+A path that swallows packets leaves both ends with a connection that looks alive. Here a command that is late is asked
+after on another connection: where the server does not work at it, its connection has died. One that is not answered in
+time ends its connection in any case, and the server ends a transaction that nobody goes on with, and with it that one's
+locks.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Generator
+from contextlib import contextmanager
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import asyncpg
 
-from relight.keepalive import GONE_SECONDS, IDLE_SECONDS, INTERVAL_SECONDS, PROBES, keep_transport_alive
+from relight.transport.keepalive import GONE_SECONDS, IDLE_SECONDS, INTERVAL_SECONDS, PROBES, keep_transport_alive
 
 CONNECT_SECONDS: Any = 10.0
 COMMAND_SECONDS: Any = 30.0
 """Longest wait for an answer. Whatever takes longer says so."""
+LATE_SECONDS: Final = 4.0
+"""A command that takes longer is asked after, this often."""
+ON_ITS_WAY_SECONDS: Final = 3.0
+"""How long an answer may take from the server to here."""
+ASK_SECONDS: Any = 5.0
 CANCEL_SECONDS: Final = 5.0
 """How long a command that was given up may take to end before its connection is dropped."""
 PING_SECONDS: Final = 10.0
 """Between two questions on a connection that only listens, and how long an answer may take."""
 RESTED_SECONDS: Final = 5.0
 """A pooled connection that was not used for so long is asked for a sign of life, for as long, before it is used."""
+PROBE_SECONDS: Final = 5.0
+"""Between two new connections that only ask whether the server takes any."""
 IDLE_TRANSACTION_SECONDS: Final = 60
+UNANSWERED: Final = (
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    OSError,
+    TimeoutError,
+)
 SESSION: Final = {
     "idle_in_transaction_session_timeout": f"{IDLE_TRANSACTION_SECONDS}s",
     "tcp_keepalives_idle": str(IDLE_SECONDS),
@@ -32,17 +50,59 @@ SESSION: Final = {
     "tcp_user_timeout": f"{GONE_SECONDS}s",
 }
 """What the server is asked to do by itself. On a unix socket it ignores what is said of TCP."""
-SET = "select " + ", ".join(f"set_config('{name}', '{value}', false)" for name, value in SESSION.items())
+SETTINGS = [f"set_config('{name}', '{value}', false)" for name, value in SESSION.items()]
+SET = "select " + ", ".join(["pg_backend_pid()", *SETTINGS])
+AT_WORK: Final = """
+select wait_event is distinct from 'ClientRead' or state_change > clock_timestamp() - $2 * interval '1 s'
+from pg_stat_activity where pid = $1
+"""
+"""Whether the server is at something for a session, or was just now, and does not wait for what it is to do next. (The
+state alone doesn't say it: a session stays `active` between asyncpg's preparing and executing.)"""
 
 
 class LiveConnection(asyncpg.Connection):
-    """asyncpg's, except that one whose command can't be cancelled is dropped soon."""
+    """asyncpg's, except that one is dropped whose command was lost, or can't be cancelled."""
 
     def __init__(self, protocol: Any, transport: Any, *arguments: Any, **options: Any) -> None:
         super().__init__(protocol, transport, *arguments, **options)
         self.used_at = monotonic()
         """When it was last given back to its pool."""
+        self._session: tuple[str, int] | None = None
         keep_transport_alive(transport)
+
+    async def begin(self, url: str) -> None:
+        """Set the session up. From now on commands that are late are asked after at `url`."""
+        pid: Any = await self.fetchval(SET)
+        self._session = url, pid
+
+    async def execute(self, query: str, *args: Any, timeout: float | None = None) -> str:
+        """A command, watched."""
+        with self._watched():
+            return await super().execute(query, *args, timeout=timeout)
+
+    async def _do_execute(self, *args: Any, **options: Any) -> Any:
+        """All that takes arguments or answers rows."""
+        with self._watched():
+            return await super()._do_execute(*args, **options)
+
+    @contextmanager
+    def _watched(self) -> Generator[None]:
+        loop, watch = asyncio.get_running_loop(), cast("list[asyncio.Task[None]]", [])
+        timer = loop.call_later(LATE_SECONDS, lambda: watch.append(loop.create_task(self._ask_after())))
+        try:
+            yield
+        finally:
+            timer.cancel()
+            for task in watch:
+                task.cancel()
+
+    async def _ask_after(self) -> None:
+        """Drop this connection as soon as the server says that it does nothing for it."""
+        while self._session is not None and not self.is_closed():
+            if await is_session_busy(*self._session) is False:
+                self.terminate()
+                return
+            await asyncio.sleep(LATE_SECONDS)
 
     async def _cancel(self, waiter: Any, cancel_waiter: Any = None) -> None:
         """asyncpg itself waits as long as for the command, while the pool can't give the connection to anybody."""
@@ -52,7 +112,21 @@ class LiveConnection(asyncpg.Connection):
             self.terminate()
 
 
-async def check_rested(connection: Any) -> None:
+async def is_session_busy(url: str, pid: int) -> bool | None:
+    """Whether the server is at something for a session; None where it doesn't say."""
+    try:
+        connection = await asyncpg.connect(url, timeout=ASK_SECONDS, command_timeout=ASK_SECONDS)
+    except UNANSWERED:
+        return None
+    try:
+        return bool(await connection.fetchval(AT_WORK, pid, ON_ITS_WAY_SECONDS))
+    except UNANSWERED:
+        return None
+    finally:
+        connection.terminate()
+
+
+async def check_idle_connection(connection: Any) -> None:
     """Ask a connection that nobody has used for a while whether it is alive; it is dropped where it is not.
 
     Raises:
@@ -76,8 +150,23 @@ async def connect(url: str) -> Any:
     connection: Any = await asyncpg.connect(
         url, timeout=CONNECT_SECONDS, command_timeout=COMMAND_SECONDS, connection_class=LiveConnection
     )
-    await connection.execute(SET)
+    await connection.begin(url)
     return connection
+
+
+async def refuses_sessions(url: str) -> bool:
+    """Whether the server says that it takes no new sessions now: it shuts down, starts or recovers.
+
+    In the first case the open ones still work, and it may be that it waits for them to end, without a limit.
+    """
+    try:
+        connection: Any = await asyncpg.connect(url, timeout=CONNECT_SECONDS)
+    except asyncpg.CannotConnectNowError:
+        return True
+    except UNANSWERED:  # says nothing about open ones
+        return False
+    connection.terminate()
+    return False
 
 
 async def keep_asking(connection: Any) -> None:
@@ -86,5 +175,5 @@ async def keep_asking(connection: Any) -> None:
         while True:
             await asyncio.sleep(PING_SECONDS)
             await connection.execute("select 1", timeout=PING_SECONDS)
-    except (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError):
+    except UNANSWERED:
         connection.terminate()

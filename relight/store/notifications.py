@@ -31,6 +31,7 @@ async def listening(
 
     async with translated():
         connection = await connect(database.url)
+        database.listeners.add(connection)
         asking = asyncio.create_task(keep_asking(connection))
         try:
             connection.add_termination_listener(on_end)
@@ -39,4 +40,5 @@ async def listening(
         finally:
             asking.cancel()
             await asyncio.gather(asking, return_exceptions=True)
+            database.listeners.discard(connection)
             connection.terminate()

@@ -1,245 +1,242 @@
-"""The attempt store on Postgres.
+"""The rollout store on Postgres: queue, attempts, spans, resources and workers, as external programs use them.
 
-The rules are SQL functions (`migrations/0002_attempt_functions.sql`), so that opening and finishing are one round trip
-and one transaction each. This class adds what Postgres need not know: tokens, addresses, and values made storable.
+The rules are SQL functions (migration 0004), one call an operation. What arrives together (enqueuing, claiming, changes
+of attempts, spans) shares a transaction and is answered after its commit. It dispatches nothing by itself: workflows
+are started from the outbox, and deadlines are judged by the sweeper.
 """
 
 from __future__ import annotations
 
-import hmac
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Sequence
 from typing import Any, Self
 
-from relight.errors import ConflictError, NotFoundError, UnauthorizedError
-from relight.faults import Place, reach
-from relight.redaction import Redactor
+from relight.errors import NotFoundError
+from relight.store.attempts.postgres import attempt_key
+from relight.store.base import Changes, LightningStore
 from relight.store.database import Database
-from relight.store.envelopes import WorkerReport
-from relight.store.generations import commit_generations, undelivered, unpack_body
-from relight.store.storable import judged, storable, storable_span, storable_text
-from relight.store.tokens import attempt_token, attempt_url, new_attempt_id, new_key, open_key, token_hash
-from relight.types.wire import (
-    AttemptOutcome,
-    CallContext,
-    CallFailure,
-    CommitResult,
-    DeliveryMark,
-    EngineInfo,
-    FinishRequest,
-    GenerationRecord,
-    HandOver,
-    OpenAnswer,
-    OpenRequest,
-    RecalledCall,
-    RecallRequest,
-    ResolveRequest,
-    SpanRecord,
-    Transcript,
+from relight.store.queue import reads, rows
+from relight.store.queue.rollout_waits import Waits
+from relight.store.queue.rules import statistics_of, unknown_resources
+from relight.store.queue.writes import Writes
+from relight.store.spans.ingest import SpanIngest
+from relight.store.spans.otel import span_of
+from relight.store.storable import storable, storable_text
+from relight.types.queries import AttemptQuery, ResourcesQuery, RolloutQuery, SpanQuery, WorkerQuery
+from relight.types.resources import NamedResources
+from relight.types.rollout import Attempt, AttemptedRollout, Rollout
+from relight.types.store import (
+    UNSET,
+    EnqueueRolloutRequest,
+    PaginatedResult,
+    ResourcesUpdate,
+    Span,
+    Unset,
+    Worker,
 )
 
-SERVED_MODEL = "policy"
-"""The name that agents and engines know the model under."""
+NAME = "PostgresLightningStore"
 
 
-async def attempt_key(database: Database) -> bytes:
-    """The key that attempt tokens are derived from; made where there is none."""
-    fresh, key = new_key(), None
-    while key is None:  # None: another process made it just now
-        key = await database.value("attempt_key", fresh)
-    return key
+class PostgresLightningStore(LightningStore):
+    """`LightningStore` over Postgres; any number of them may share one Postgres."""
 
-
-class PostgresStore:
-    """Implements `AttemptStore`; any number of them may share one Postgres."""
-
-    def __init__(self, database: Database, gateway_url: str, key: bytes, redactor: Redactor) -> None:
+    def __init__(self, database: Database, key: bytes, *, spans: SpanIngest, otlp_url: str | None = None) -> None:
         self.database = database
-        self.redactor = redactor
-        self.gateway_url = gateway_url
-        self._key = key
+        self.spans = spans
+        self.waits = Waits(database)
+        self._writes = Writes(database, key)
+        self._otlp_url = otlp_url
+        self._born = time.monotonic()
 
     @classmethod
-    async def create(cls, database: Database, gateway_url: str, redactor: Redactor | None = None) -> Self:
-        """A store that hands out addresses under `gateway_url`; makes the key of attempt tokens where there is none."""
-        return cls(database, gateway_url, await attempt_key(database), redactor or Redactor())
+    async def create(cls, database: Database, *, spans: SpanIngest | None = None, otlp_url: str | None = None) -> Self:
+        """A store on a migrated database. `spans` is the process' ingestion, so that all its spans share groups."""
+        return cls(database, await attempt_key(database), spans=spans or SpanIngest(database), otlp_url=otlp_url)
 
-    async def open_attempt(self, request: OpenRequest) -> OpenAnswer:
-        """Open an attempt, or say why none is opened."""
-        attempt_id = new_attempt_id()
-        answer = await self.database.value(
-            "open_attempt",
-            request.rollout_id,
-            request.try_number,
-            open_key(request.rollout_id, request.try_number, request.execution),
-            request.worker_id,
-            attempt_id,
-            token_hash(attempt_token(self._key, attempt_id)),
+    async def aclose(self) -> None:
+        """Finish what is under way; the database stays open."""
+        await self._writes.aclose()
+        await self.spans.aclose()
+        await self.waits.aclose()
+
+    @property
+    def capabilities(self) -> dict[str, bool]:
+        """thread_safe, async_safe, zero_copy, otlp_traces; a missing one is false."""
+        return {
+            "thread_safe": False,
+            "async_safe": True,
+            "zero_copy": False,
+            "otlp_traces": self._otlp_url is not None,
+        }
+
+    def otlp_traces_endpoint(self) -> str:
+        """URL that spans are exported to.
+
+        Raises:
+            NotImplementedError: this store has no service in front.
+        """
+        if self._otlp_url is None:
+            raise NotImplementedError("this store takes no OTLP; the store service does, under /v1/traces")
+        return self._otlp_url
+
+    async def statistics(self) -> dict[str, Any]:
+        """What there is, and for how long this process has been serving it."""
+        counts = await self.database.row("lightning_statistics")
+        return {"name": NAME, **dict(counts or {}), "uptime": time.monotonic() - self._born}
+
+    async def _start_rollout(
+        self, request: EnqueueRolloutRequest, worker_id: str | None, idempotency_key: str | None
+    ) -> AttemptedRollout:
+        offer = self._writes.offer()
+        row = await self.database.value(
+            "start_rollout", _text(idempotency_key), rows.new_rollout(request), *offer, _text(worker_id)
         )
-        if answer["attempt"]:
-            reach(Place.OPENED)
-            self._add_access(answer["attempt"])
-        return OpenAnswer.model_validate(answer)
+        return rows.attempted(row)
 
-    def _add_access(self, attempt: dict[str, Any]) -> None:
-        attempt["token"] = attempt_token(self._key, attempt["attempt_id"])
-        attempt["base_url"] = attempt_url(self.gateway_url, attempt["rollout_id"], attempt["attempt_id"])
-        attempt["model"] = SERVED_MODEL
-        attempt["sampling"] = _sampling(attempt["sampling"])
+    async def enqueue_many_rollouts(
+        self, rollouts: Sequence[EnqueueRolloutRequest], *, idempotency_key: str | None = None
+    ) -> list[Rollout]:
+        """Several, in order, in one transaction; those with a workflow are started once it is committed."""
+        if not rollouts:
+            return []
+        by_workflow = [request for request in rollouts if request.dispatch and request.dispatch.by == "workflow"]
+        named = {_id(request.resources_id) for request in by_workflow if request.resources_id is not None}
+        if named and (unknown := await self.database.row("unknown_resources", sorted(named))):
+            raise unknown_resources(unknown["resources_id"])
+        return await self._writes.enqueue(rollouts, _text(idempotency_key))
 
-    async def finish_attempt(self, request: FinishRequest) -> AttemptOutcome:
-        """Close an attempt and move its rollout on."""
-        final = judged(request)
-        try:
-            outcome = await self.database.value(
-                "finish_attempt",
-                final.attempt_id,
-                final.fence,
-                final.failure_class,
-                final.reward,
-                self._clean_text(final.message),
-                self.redactor.value(storable(final.error)),
-                self._clean_text(final.output),
-                final.output_bytes,
-                final.duration_seconds,
-                self._clean_spans(final.spans) or None,
-                storable_text(final.grader),
-                final.died,
-            )
-        except ConflictError:
-            await self._keep_spans(final)
-            raise
-        reach(Place.FINISHED)
-        return AttemptOutcome.model_validate(outcome)
+    async def dequeue_many_rollouts(
+        self, limit: int = 1, worker_id: str | None = None, *, idempotency_key: str | None = None
+    ) -> list[AttemptedRollout]:
+        """Claim up to `limit`, at most 1000; none where it is 0 or less."""
+        if limit <= 0:
+            return []
+        return await self._writes.claim(limit, _text(worker_id), _text(idempotency_key))
 
-    def _clean_text(self, text: str) -> str:
-        return storable_text(self.redactor.text(text))
+    async def start_attempt(self, rollout_id: str, worker_id: str | None = None) -> AttemptedRollout:
+        """One more attempt by hand, whatever `max_attempts` says."""
+        row = await self.database.value("start_attempt", _id(rollout_id), *self._writes.offer(), _text(worker_id))
+        return rows.attempted(row)
 
-    def _clean_spans(self, spans: Iterable[SpanRecord]) -> list[dict[str, Any]]:
-        return [self.redactor.value(storable_span(span)) for span in spans]
+    async def add_span(self, span: Span) -> Span | None:
+        """Keep a span, which is a sign of life of its attempt; None where it is there already."""
+        stored = await self.spans.add([span])
+        return stored[0] if stored else None
 
-    async def _keep_spans(self, request: FinishRequest) -> None:
-        if request.spans:
-            rollout_id = await self.database.value("rollout_of_attempt", request.attempt_id)
-            await self.add_spans(rollout_id, request.attempt_id, request.fence, request.spans)
+    async def add_many_spans(self, spans: Sequence[Span]) -> list[Span]:
+        """Keep spans; those that were new. An unknown attempt among them: none is kept."""
+        pairs = {(span.rollout_id, span.attempt_id) for span in spans}
+        if len(pairs) > 1:
+            ids = [[_id(pair[side]) for pair in pairs] for side in (0, 1)]
+            if unknown := await self.database.row("unknown_attempts", *ids):
+                raise NotFoundError(f"rollout {unknown['rollout_id']} has no attempt {unknown['attempt_id']}")
+        return await self.spans.add(spans)
 
-    async def hand_over(self, handed: HandOver) -> None:
-        """Keep what the agent left; the attempt stays open for its grader."""
-        await self.database.execute(
-            "hand_over",
-            handed.attempt_id,
-            handed.fence,
-            self._clean_text(handed.output),
-            handed.output_bytes,
-            handed.duration_seconds,
-        )
+    async def add_otel_span(
+        self, rollout_id: str, attempt_id: str, readable_span: Any, sequence_id: int | None = None
+    ) -> Span | None:
+        """Keep an OpenTelemetry `ReadableSpan`; without a number it gets the next one."""
+        number = -1 if sequence_id is None else sequence_id
+        return await self.add_span(span_of(rollout_id, attempt_id, number, readable_span))
 
-    async def transcript(self, attempt_id: str) -> Transcript:
-        """What a grader judges an attempt by."""
-        row = await self.database.row("transcript", attempt_id)
-        if row is None:
-            raise NotFoundError(f"there is no attempt {attempt_id}")
-        calls = await self.database.fetch("transcript_calls", row["day"], attempt_id)
-        bodies = [{side: unpack_body(call[side]) for side in ("request", "response")} for call in calls]
-        return Transcript.model_validate(
-            {"input": row["task"], "calls": bodies, "output": row["output"], "outcome": row["outcome"]}
-        )
+    async def get_many_span_sequence_ids(self, rollout_attempt_ids: Sequence[tuple[str, str]]) -> list[int]:
+        """One for each pair, in order."""
+        if not rollout_attempt_ids:
+            return []
+        rollouts, attempts = ([_id(pair[side]) for pair in rollout_attempt_ids] for side in (0, 1))
+        return list(await self.database.value("take_sequence_ids", rollouts, attempts))
 
-    async def heartbeat(self, attempt_id: str, fence: int, worker_id: str) -> None:
-        """Say that an attempt's process is alive."""
-        if await self.database.value("heartbeat", attempt_id, fence, worker_id) is None:
-            if await self.database.value("rollout_of_attempt", attempt_id) is None:
-                raise NotFoundError(f"there is no attempt {attempt_id}")
-            raise ConflictError(f"attempt {attempt_id} is over, or has another fence")
+    async def _query_rollouts(self, query: RolloutQuery) -> PaginatedResult[Rollout]:
+        return await reads.query_rollouts(self.database, query)
 
-    async def add_spans(self, rollout_id: str, attempt_id: str, fence: int | None, spans: Sequence[SpanRecord]) -> int:
-        """Keep spans; returns how many were new."""
-        rows = self._clean_spans(spans)
-        return int(await self.database.value("add_spans", rollout_id, attempt_id, fence, rows))
+    async def _query_attempts(self, rollout_id: str, query: AttemptQuery) -> PaginatedResult[Attempt]:
+        return await reads.query_attempts(self.database, _id(rollout_id), query)
 
-    async def resolve(self, request: ResolveRequest) -> CallContext:
-        """Who is behind an attempt's token."""
-        row = await self._behind(request)
-        calls: list[Any] = []
-        if row["next_call_number"] > 1:
-            calls = await self.database.fetch("undelivered_calls", row["day"], request.attempt_id)
-        return CallContext(
-            rollout_id=request.rollout_id,
-            attempt_id=request.attempt_id,
-            run=row["run"],
-            step=row["step"],
-            model=SERVED_MODEL,
-            seed_base=f"{row['seed_base']}/{row['try_number']}",
-            sampling=_sampling(row["sampling"]),
-            agent_chooses_sampling=bool(row["sampling"].get("agent_chooses", False)),
-            min_version=row["min_version"],
-            max_version=row["max_version"],
-            engine_wait_seconds=row["engine_wait_seconds"],
-            next_call_number=row["next_call_number"],
-            undelivered=undelivered(calls),
-            upstreams=row["upstreams"],
-        )
+    async def get_rollout_by_id(self, rollout_id: str) -> Rollout | AttemptedRollout | None:
+        """None where it is unknown."""
+        row = await self.database.value("get_lightning_rollout", _id(rollout_id))
+        return None if row is None else rows.rollout_of(row)
 
-    async def recall(self, request: RecallRequest) -> RecalledCall:
-        """A call whose answer did not arrive after all."""
-        row = await self._behind(request)
-        found = await self.database.fetch("recall_call", row["day"], request.attempt_id, request.call_number)
-        return RecalledCall(call=next(iter(undelivered(found)), None))
+    async def get_latest_attempt(self, rollout_id: str) -> Attempt | None:
+        """None where there is none."""
+        row = await self.database.value("get_latest_attempt", _id(rollout_id))
+        return None if row is None else rows.attempt_of(row)
 
-    async def _behind(self, request: ResolveRequest) -> Any:
-        row = await self.database.row("call_context", request.attempt_id, request.rollout_id)
-        if row is None or not hmac.compare_digest(row["token_hash"], token_hash(request.token)):
-            raise UnauthorizedError(f"the token is not that of attempt {request.attempt_id}")
-        if not row["alive"]:
-            raise ConflictError(f"attempt {request.attempt_id} is over")
-        return row
+    async def _query_resources(self, query: ResourcesQuery) -> PaginatedResult[ResourcesUpdate]:
+        return await reads.query_resources(self.database, query)
 
-    async def commit_generations(self, items: Sequence[GenerationRecord]) -> list[CommitResult]:
-        """Record model calls in one transaction."""
-        results = await commit_generations(self.database, items, self.redactor)
-        reach(Place.GENERATION_COMMITTED)
-        return results
+    async def get_resources_by_id(self, resources_id: str, version: int | None = None) -> ResourcesUpdate | None:
+        """The newest version, or the one that is named; None where it is unknown."""
+        row = await self.database.row("get_lightning_resources", _id(resources_id), version)
+        return None if row is None else rows.resources_of(row)
 
-    async def record_call_failures(self, items: Sequence[CallFailure]) -> None:
-        """Record calls that the platform failed."""
-        await self.database.execute(
-            "add_call_failures",
-            [item.attempt_id for item in items],
-            [item.token_hash for item in items],
-            [item.call_number for item in items],
-            [storable_text(item.request_hash) for item in items],
-            [self._clean_text(item.message) for item in items],
-        )
+    async def get_latest_resources(self) -> ResourcesUpdate | None:
+        """The snapshot that was added or updated last."""
+        row = await self.database.row("get_latest_resources")
+        return None if row is None else rows.resources_of(row)
 
-    async def mark_delivered(self, items: Sequence[DeliveryMark]) -> None:
-        """Record whether answers reached the agent."""
-        final: dict[tuple[str, int], str] = {}
-        for item in items:
-            key = (item.attempt_id, item.call_number)
-            final[key] = "yes" if "yes" in (item.delivered, final.get(key)) else item.delivered
-        await self.database.execute(
-            "mark_delivered",
-            [attempt for attempt, _ in final],
-            [number for _, number in final],
-            list(final.values()),
-        )
+    async def add_resources(self, resources: NamedResources) -> ResourcesUpdate:
+        """A new snapshot, version 1."""
+        row = await self.database.row("add_lightning_resources", rows.new_id("rs"), rows.resources_json(resources))
+        assert row is not None, "an insert answers with its row"
+        return rows.resources_of(row)
 
-    async def engines(self, run: str) -> list[EngineInfo]:
-        """Engines of a run that are ready and hold a version."""
-        return [EngineInfo.model_validate(dict(row)) for row in await self.database.fetch("ready_engines", run)]
+    async def update_resources(self, resources_id: str, resources: NamedResources) -> ResourcesUpdate:
+        """Create it, or add a version; rollouts stay with the version that they are pinned to."""
+        row = await self.database.row("update_lightning_resources", _id(resources_id), rows.resources_json(resources))
+        assert row is not None, "an upsert answers with its row"
+        return rows.resources_of(row)
 
-    async def register_worker(self, worker: WorkerReport) -> None:
-        """Record a process, or that it is still there."""
-        await self.database.execute(
-            "register_worker",
-            storable_text(worker.worker_id),
-            storable_text(worker.kind),
-            storable_text(worker.host),
-            worker.pid,
-            [storable_text(agent) for agent in worker.serves],
-            storable(worker.heartbeat_stats),
-        )
+    async def _query_spans(self, query: SpanQuery) -> PaginatedResult[Span]:
+        return await reads.query_spans(self.database, query, _id(query.rollout_id), _text(query.attempt_id))
+
+    async def wait_for_rollouts(self, *, rollout_ids: Sequence[str], timeout: float | None = None) -> list[Rollout]:
+        """Those that have ended, at once when all have, else after `timeout` seconds; None waits without end."""
+        return await self.waits.wait([_id(rollout_id) for rollout_id in rollout_ids], timeout)
+
+    async def _update_rollout(self, rollout_id: str, changes: Changes) -> Rollout:
+        row = {
+            name: rows.config_json(value) if name == "config" else storable(value) for name, value in changes.items()
+        }
+        return rows.rollout_of(await self.database.value("update_rollout", _id(rollout_id), row))
+
+    async def _update_attempt(self, rollout_id: str, attempt_id: str, changes: Changes) -> Attempt:
+        ids = {"rollout_id": _id(rollout_id), "attempt_id": _id(attempt_id)}
+        return await self._writes.change_attempt(ids | {name: storable(value) for name, value in changes.items()})
+
+    async def _query_workers(self, query: WorkerQuery) -> PaginatedResult[Worker]:
+        return await reads.query_workers(self.database, query)
+
+    async def get_worker_by_id(self, worker_id: str) -> Worker | None:
+        """None where it is unknown."""
+        row = await self.database.row("lightning_worker", _id(worker_id))
+        return None if row is None else rows.worker_of(row)
+
+    async def update_worker(self, worker_id: str, heartbeat_stats: dict[str, Any] | Unset = UNSET) -> Worker:
+        """A heartbeat, which may bring statistics. It can't set the status."""
+        stats = statistics_of(heartbeat_stats)
+        row = await self.database.row("worker_heartbeat", _id(worker_id), stats if stats is None else storable(stats))
+        assert row is not None, "an upsert answers with its row"
+        return rows.worker_of(row)
+
+    async def cancel_rollout(self, rollout_id: str, reason: str = "cancelled") -> Rollout:
+        """End a rollout: its open attempt is fenced off and its token is good for nothing any more."""
+        row = await self.database.value("cancel_any_rollout", _id(rollout_id), storable_text(reason))
+        return rows.rollout_of(row)
+
+    async def delete_rollout(self, rollout_id: str) -> None:
+        """Remove an ended rollout of no run, with its attempts, generations and spans.
+
+        Raises:
+            ConflictError: it has not ended, or a run's ledger holds it.
+        """
+        await self.database.execute("delete_rollout", _id(rollout_id))
 
 
-def _sampling(plan: dict[str, Any]) -> dict[str, Any]:
-    """Sampling parameters as engines know them: those that are set."""
-    return {key: value for key, value in plan.items() if value is not None and key != "agent_chooses"}
+def _id(text: str) -> str:
+    return storable_text(text)
+
+
+def _text(text: str | None) -> str | None:
+    return None if text is None else storable_text(text)

@@ -59,7 +59,7 @@ def storable_span(span: SpanRecord) -> dict[str, Any]:
     return row | {"start_time": time.time() if start is None else start, "end_time": storable_time(span.end_time)}
 
 
-def judged(request: FinishRequest) -> FinishRequest:
+def with_reward_checked(request: FinishRequest) -> FinishRequest:
     """The request with a failure class where its reward is missing or no number that can train."""
     if request.failure_class is not None:
         return request.model_copy(update={"reward": None}) if request.reward is not None else request
@@ -73,5 +73,6 @@ def judged(request: FinishRequest) -> FinishRequest:
             "reward": None,
         }
     else:
-        return request
+        sound = {name: value for name, value in request.dimensions.items() if abs(value) <= LARGEST_REWARD}
+        return request.model_copy(update={"dimensions": sound})
     return request.model_copy(update=changes)

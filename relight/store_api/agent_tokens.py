@@ -1,4 +1,4 @@
-"""Who is behind an attempt's token: all that an agent may do at the store is write its own attempt's spans.
+"""Finds the attempt of a token: with it an agent may only write its own attempt's spans.
 
 A token is good while its attempt is open and for a minute after, for exporters that flush at the end; not once its
 rollout is cancelled.
@@ -9,11 +9,11 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from relight.store.attempts.tokens import TOKEN_PREFIX, token_hash
 from relight.store.database import Database
-from relight.store.tokens import TOKEN_PREFIX, token_hash
 
 AGENT_KEY = "relight.agent"
-"""Where the ASGI scope of a request says who the agent is that sent it; missing for the administrator."""
+"""Key of the ASGI scope for the attempt whose agent sent a request; absent for the administrator."""
 CACHED_SECONDS = 2.0
 MAX_CACHED = 4096
 

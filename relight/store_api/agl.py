@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from relight.errors import NotFoundError
-from relight.store.lightning import LightningStore
+from relight.store.base import LightningStore
 from relight.store_api.agl_answers import (
     attempt_json,
     bare_rollout_json,
@@ -43,7 +43,7 @@ from relight.store_api.agl_bodies import (
     UpdateWorkerRequest,
     WaitRequest,
 )
-from relight.store_api.agl_calls import PREFIX, Call, Routes, call_of, raw_json
+from relight.store_api.agl_calls import PREFIX, AglCall, Routes, call_of, raw_json
 from relight.store_api.agl_wait import unless_gone
 from relight.types.rollout import Attempt, AttemptedRollout, Rollout
 from relight.types.store import UNSET, ResourcesUpdate, Span, Worker
@@ -73,19 +73,19 @@ async def health() -> Response:
 
 
 @routes.bare("GET", "/statistics", dict[str, Any])
-async def read_statistics(call: Call) -> bytes:
+async def read_statistics(call: AglCall) -> bytes:
     """How much the store holds."""
-    return dump(await call.patiently(call.store.statistics))
+    return dump(await call.retried(call.store.statistics))
 
 
 @routes.bare("GET", "/capabilities", dict[str, bool])
-async def read_capabilities(call: Call) -> bytes:
+async def read_capabilities(call: AglCall) -> bytes:
     """What the store can do."""
     return dump({**call.store.capabilities, "otlp_traces": True})  # the service itself takes them
 
 
 @routes.post("/queues/rollouts/enqueue", EnqueueRequest, list[Rollout], 201)
-async def enqueue(call: Call, body: EnqueueRequest) -> bytes:
+async def enqueue(call: AglCall, body: EnqueueRequest) -> bytes:
     """Append rollouts to the queue."""
     if not body.rollouts:
         return b"[]"
@@ -97,7 +97,7 @@ async def enqueue(call: Call, body: EnqueueRequest) -> bytes:
 
 
 @routes.post("/queues/rollouts/dequeue", DequeueRequest, list[AttemptedRollout], optional=True)
-async def dequeue(call: Call, body: DequeueRequest) -> bytes:
+async def dequeue(call: AglCall, body: DequeueRequest) -> bytes:
     """Claim rollouts."""
     if body.limit <= 0:
         return b"[]"
@@ -112,7 +112,7 @@ async def dequeue(call: Call, body: DequeueRequest) -> bytes:
 
 
 @routes.post("/rollouts", StartRequest, AttemptedRollout, 201)
-async def start_rollout(call: Call, body: StartRequest) -> bytes:
+async def start_rollout(call: AglCall, body: StartRequest) -> bytes:
     """Begin a rollout that is never queued."""
     values = {name: getattr(body, name) for name in StartRequest.model_fields}
     if body.resources_id is not None:
@@ -122,52 +122,52 @@ async def start_rollout(call: Call, body: StartRequest) -> bytes:
 
 
 @routes.bare("GET", "/rollouts/{rollout_id}", AttemptedRollout | Rollout)
-async def read_rollout(call: Call) -> bytes:
+async def read_rollout(call: AglCall) -> bytes:
     """A rollout with its newest attempt."""
     return rollout_json(await _rollout(call), call.complete)
 
 
-async def _rollout(call: Call) -> Rollout:
+async def _rollout(call: AglCall) -> Rollout:
     rollout_id = call.path["rollout_id"]
-    rollout = await call.patiently(lambda: call.store.get_rollout_by_id(rollout_id))
+    rollout = await call.retried(lambda: call.store.get_rollout_by_id(rollout_id))
     if rollout is None:
         raise NotFoundError(f"there is no rollout {rollout_id}")
     return rollout
 
 
 @routes.post("/rollouts/{rollout_id}", UpdateRolloutRequest, Rollout)
-async def update_rollout(call: Call, body: UpdateRolloutRequest) -> bytes:
+async def update_rollout(call: AglCall, body: UpdateRolloutRequest) -> bytes:
     """Change a rollout's fields."""
     values = given(body, "status", "config") | given(body, "input", "mode", "resources_id", "metadata", nullable=True)
-    rollout = await call.patiently(lambda: call.store.update_rollout(call.path["rollout_id"], **values))
+    rollout = await call.retried(lambda: call.store.update_rollout(call.path["rollout_id"], **values))
     return bare_rollout_json(rollout, call.complete)
 
 
 @routes.bare("DELETE", "/rollouts/{rollout_id}", None)
-async def delete_rollout(call: Call) -> bytes:
+async def delete_rollout(call: AglCall) -> bytes:
     """Remove an ended rollout of no run, with all that belongs to it."""
-    await call.patiently(lambda: call.store.delete_rollout(call.path["rollout_id"]))
+    await call.retried(lambda: call.store.delete_rollout(call.path["rollout_id"]))
     return NULL
 
 
 @routes.post("/rollouts/{rollout_id}/cancel", CancelRequest, Rollout, optional=True)
-async def cancel_rollout(call: Call, body: CancelRequest) -> bytes:
+async def cancel_rollout(call: AglCall, body: CancelRequest) -> bytes:
     """End a rollout before its time."""
-    rollout = await call.patiently(lambda: call.store.cancel_rollout(call.path["rollout_id"], body.reason))
+    rollout = await call.retried(lambda: call.store.cancel_rollout(call.path["rollout_id"], body.reason))
     return bare_rollout_json(rollout, call.complete)
 
 
 @routes.post("/rollouts/{rollout_id}/attempts", StartAttemptRequest, AttemptedRollout, 201, optional=True)
-async def start_attempt(call: Call, body: StartAttemptRequest) -> bytes:
+async def start_attempt(call: AglCall, body: StartAttemptRequest) -> bytes:
     """One more attempt by hand."""
     rollout = await call.store.start_attempt(call.path["rollout_id"], body.worker_id)
     return rollout_json(await call.handover.bind(call.store, rollout), call.complete)
 
 
 @routes.bare("GET", "/rollouts/{rollout_id}/attempts/latest", Attempt | None)
-async def read_latest_attempt(call: Call) -> bytes:
+async def read_latest_attempt(call: AglCall) -> bytes:
     """The newest attempt of a rollout, or null."""
-    attempt = await call.patiently(lambda: call.store.get_latest_attempt(call.path["rollout_id"]))
+    attempt = await call.retried(lambda: call.store.get_latest_attempt(call.path["rollout_id"]))
     if attempt is None:
         await _rollout(call)
         return NULL
@@ -175,87 +175,98 @@ async def read_latest_attempt(call: Call) -> bytes:
 
 
 @routes.post("/rollouts/{rollout_id}/attempts/{attempt_id}", UpdateAttemptRequest, Attempt)
-async def update_attempt(call: Call, body: UpdateAttemptRequest) -> bytes:
+async def update_attempt(call: AglCall, body: UpdateAttemptRequest) -> bytes:
     """Change an attempt's fields, or those of the newest with `latest`."""
     values = given(body, "status", "worker_id", "last_heartbeat_time", "metadata")
-    attempt = await call.patiently(
+    attempt = await call.retried(
         lambda: call.store.update_attempt(call.path["rollout_id"], call.path["attempt_id"], **values)
     )
     return attempt_json(attempt, call.complete)
 
 
 @routes.bare("GET", "/workers/{worker_id}", Worker | None)
-async def read_worker(call: Call) -> bytes:
+async def read_worker(call: AglCall) -> bytes:
     """A worker, or null."""
-    worker = await call.patiently(lambda: call.store.get_worker_by_id(call.path["worker_id"]))
+    worker = await call.retried(lambda: call.store.get_worker_by_id(call.path["worker_id"]))
     return NULL if worker is None else worker_json(worker)
 
 
 @routes.post("/workers/{worker_id}", UpdateWorkerRequest, Worker, optional=True)
-async def update_worker(call: Call, body: UpdateWorkerRequest) -> bytes:
+async def update_worker(call: AglCall, body: UpdateWorkerRequest) -> bytes:
     """A worker's heartbeat."""
-    stats = body.heartbeat_stats
-    if stats is None:
-        raise HTTPException(400, "heartbeat_stats is invalid; it cannot be a null value; send an object, if only {}")
-    return worker_json(await call.patiently(lambda: call.store.update_worker(call.path["worker_id"], stats)))
+    stats = given(body, "heartbeat_stats")["heartbeat_stats"]
+    return worker_json(await call.retried(lambda: call.store.update_worker(call.path["worker_id"], stats)))
 
 
 @routes.post("/resources", Resources, ResourcesUpdate, 201)
-async def add_resources(call: Call, body: Resources) -> bytes:
+async def add_resources(call: AglCall, body: Resources) -> bytes:
     """A new snapshot. With an idempotency key there is one, however often it is sent."""
     if call.key is None:
         return resources_json(await call.store.add_resources(body.root))
     resources_id = "rs-" + sha256(call.key.encode()).hexdigest()[:12]
-    there = await call.patiently(lambda: call.store.get_resources_by_id(resources_id))
-    return resources_json(there or await call.patiently(lambda: call.store.update_resources(resources_id, body.root)))
+    there = await call.retried(lambda: call.store.get_resources_by_id(resources_id))
+    return resources_json(there or await call.retried(lambda: call.store.update_resources(resources_id, body.root)))
 
 
 @routes.bare("GET", "/resources/latest", ResourcesUpdate | None)
-async def read_latest_resources(call: Call) -> bytes:
+async def read_latest_resources(call: AglCall) -> bytes:
     """The newest snapshot, or null."""
-    update = await call.patiently(call.store.get_latest_resources)
+    update = await call.retried(call.store.get_latest_resources)
     return NULL if update is None else resources_json(update)
 
 
 @routes.bare("GET", "/resources/{resources_id}", ResourcesUpdate)
-async def read_resources(call: Call) -> bytes:
-    """A snapshot."""
-    resources_id = call.path["resources_id"]
-    update = await call.patiently(lambda: call.handover.find(call.store, resources_id))
+async def read_resources(call: AglCall) -> bytes:
+    """A snapshot: the newest version, or the one that `version` names."""
+    resources_id, version = call.path["resources_id"], _version(call.request.query_params.get("version"))
+    update = await call.retried(lambda: call.handover.find(call.store, resources_id, version))
     if update is None:
         raise NotFoundError(f"there are no resources {resources_id}")
     return resources_json(update)
 
 
+def _version(text: str | None) -> int | None:
+    """The version that a query names.
+
+    Raises:
+        HTTPException: 400, it is no number of one.
+    """
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdecimal() and 0 < int(text[:10]) < 2**31):
+        raise HTTPException(400, f"version is invalid; it must be a number from 1 on, not {text[:20]!r}")
+    return int(text)
+
+
 @routes.post("/resources/{resources_id}", Resources, ResourcesUpdate)
-async def update_resources(call: Call, body: Resources) -> bytes:
-    """Make a snapshot of that id, or replace what it holds."""
+async def update_resources(call: AglCall, body: Resources) -> bytes:
+    """Make a snapshot of that id, or add a version of it."""
     return resources_json(await call.store.update_resources(call.path["resources_id"], body.root))
 
 
 @routes.post("/spans", SpanRequest, Span | None, 201)
-async def add_span(call: Call, body: SpanRequest) -> bytes:
+async def add_span(call: AglCall, body: SpanRequest) -> bytes:
     """Keep a span; null where it is there already."""
-    span = await call.patiently(lambda: call.store.add_span(body))
+    span = await call.retried(lambda: call.store.add_span(body))
     return NULL if span is None else span_json(span, call.complete)
 
 
 @routes.post("/spans/many", SpansRequest, list[Span], 201)
-async def add_spans(call: Call, body: SpansRequest) -> bytes:
+async def add_spans(call: AglCall, body: SpansRequest) -> bytes:
     """Keep spans in one transaction; answers those that were new."""
-    spans = await call.patiently(lambda: call.store.add_many_spans(body.spans))
+    spans = await call.retried(lambda: call.store.add_many_spans(body.spans))
     return listed(span_json(span, call.complete) for span in spans)
 
 
 @routes.post("/spans/next", NextRequest, dict[str, int])
-async def next_number(call: Call, body: NextRequest) -> bytes:
+async def next_number(call: AglCall, body: NextRequest) -> bytes:
     """The next number of a rollout's spans."""
     number = await call.store.get_next_span_sequence_id(body.rollout_id, body.attempt_id)
     return b'{"sequence_id":%d}' % number
 
 
 @routes.post("/spans/next/many", NextManyRequest, dict[str, list[int]])
-async def next_numbers(call: Call, body: NextManyRequest) -> bytes:
+async def next_numbers(call: AglCall, body: NextManyRequest) -> bytes:
     """The next numbers, one for each pair in order."""
     pairs = [(item.rollout_id, item.attempt_id) for item in body.attempts]
     return dump({"sequence_ids": await call.store.get_many_span_sequence_ids(pairs)})

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 import orjson
@@ -45,16 +45,11 @@ def listed(items: Iterable[bytes]) -> bytes:
     return b"[" + b",".join(items) + b"]"
 
 
-def page(result: PaginatedResult[Any], encode: Callable[[Any], bytes]) -> bytes:
-    """0.3's page object."""
-    tail = b',"limit":%d,"offset":%d,"total":%d}' % (result.limit, result.offset, result.total)
-    return b'{"items":' + listed(encode(item) for item in result) + tail
-
-
-def cursor_page(items: Sequence[Any], encode: Callable[[Any], bytes], limit: int, following: str | None) -> bytes:
-    """A page that is continued with the cursor `next`."""
-    head = b'{"items":' + listed(encode(item) for item in items)
-    return head + b',"limit":%d,"next":' % limit + orjson.dumps(following) + b"}"
+def page(result: PaginatedResult[Any], encode: Callable[[Any], bytes], cursor: str | None = None) -> bytes:
+    """0.3's page object; where it was asked for with a cursor, also that of the `next` one."""
+    place = b',"limit":%d,"offset":%d,"total":%d' % (result.limit, result.offset, result.total)
+    following = b',"next":' + orjson.dumps(result.next) if cursor is not None else b""
+    return b'{"items":' + listed(encode(item) for item in result) + place + following + b"}"
 
 
 def whole(model: BaseModel) -> bytes:

@@ -6,9 +6,10 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, RootModel
 
+from relight.types.queries import AttemptQuery, ResourcesQuery, RolloutQuery, SpanQuery, WorkerQuery
 from relight.types.resources import NamedResources
-from relight.types.rollout import AttemptStatus, FailureClass, Mode, RolloutConfig, RolloutStatus
-from relight.types.store import EnqueueRolloutRequest, FilterLogic, SortOrder, Span, WorkerStatus
+from relight.types.rollout import AttemptStatus, Mode, RolloutConfig, RolloutStatus
+from relight.types.store import EnqueueRolloutRequest, Span
 
 MAX_WAIT_SECONDS = 60.0
 MAX_PAGE = 1000
@@ -116,69 +117,31 @@ class WaitRequest(Strict):
     timeout: float | None = None
 
 
-class Paged(Strict):
-    """Where a page starts, and how long it is."""
+class Shown(Strict):
+    """Which fields the answer has."""
 
-    limit: int = -1
-    """-1: all."""
-    offset: int = 0
-    sort_by: str | None = None
-    sort_order: SortOrder = "asc"
     fields: Literal["all"] | None = None
     """All fields of what is found, and not only those that 0.3 knows."""
 
 
-class RolloutQuery(Paged):
-    """Which rollouts. A `cursor`, empty at first, pages by what was read and not by position."""
-
-    status_in: list[RolloutStatus] | None = None
-    rollout_id_in: list[str] | None = None
-    rollout_id_contains: str | None = None
-    filter_logic: FilterLogic = "and"
-    mode: Mode | None = None
-    run: str | None = None
-    step: int | None = None
-    failure_class: FailureClass | None = None
-    reward_min: float | None = None
-    reward_max: float | None = None
-    cursor: str | None = None
+class RolloutSearch(RolloutQuery, Shown):
+    """Which rollouts."""
 
 
-class AttemptQuery(Paged):
+class AttemptSearch(AttemptQuery, Shown):
     """Which attempts of a rollout."""
 
-    sort_by: str | None = "sequence_id"
 
-
-class WorkerQuery(Paged):
+class WorkerSearch(WorkerQuery, Shown):
     """Which workers."""
 
-    status_in: list[WorkerStatus] | None = None
-    worker_id_contains: str | None = None
-    filter_logic: FilterLogic = "and"
 
-
-class ResourcesQuery(Paged):
+class ResourcesSearch(ResourcesQuery, Shown):
     """Which snapshots of resources."""
 
-    resources_id: str | None = None
-    resources_id_contains: str | None = None
-    filter_logic: FilterLogic = "and"
 
-
-class SpanQuery(Paged):
+class SpanSearch(SpanQuery, Shown):
     """Which spans of a rollout; `attempt_id` may be `latest`."""
 
-    rollout_id: str
-    attempt_id: str | None = None
-    trace_id: str | None = None
-    trace_id_contains: str | None = None
-    span_id: str | None = None
-    span_id_contains: str | None = None
-    parent_id: str | None = None
-    parent_id_contains: str | None = None
-    name: str | None = None
-    name_contains: str | None = None
-    filter_logic: FilterLogic = "and"
-    sort_by: str | None = "sequence_id"
-    cursor: str | None = None
+
+Search = RolloutSearch | AttemptSearch | WorkerSearch | ResourcesSearch | SpanSearch

@@ -15,10 +15,10 @@ from pydantic import BaseModel
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from relight.store.lightning import LightningStore
-from relight.store_api.handover import Handover
+from relight.store.base import LightningStore
+from relight.store_api.attempt_resources import AttemptResources
 from relight.store_api.routes import REFERENCE, bodies, parse_body
-from relight.store_api.service import Service
+from relight.store_api.service import StoreService
 
 PREFIX = "/v1/agl"
 JSON = "application/json"
@@ -43,12 +43,12 @@ class RawRoute(APIRoute):
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class AglCall:
     """A request to the rollout store."""
 
     request: Request
     store: LightningStore
-    handover: Handover
+    handover: AttemptResources
 
     @property
     def path(self) -> dict[str, str]:
@@ -66,19 +66,19 @@ class Call:
         """The caller's idempotency key."""
         return self.request.headers.get(KEY_HEADER, "")[:MAX_KEY_CHARACTERS] or None
 
-    async def patiently(self, work: Callable[[], Awaitable[Answer]]) -> Answer:
+    async def retried(self, work: Callable[[], Awaitable[Answer]]) -> Answer:
         """Do what may be done twice, again while Postgres is away."""
-        service: Service = self.request.app.state.service
-        return await service.patiently(work)
+        service: StoreService = self.request.app.state.service
+        return await service.retried(work)
 
     async def keyed(self, work: Callable[[], Awaitable[Answer]]) -> Answer:
         """Do what may be done twice only with a key."""
-        return await (self.patiently(work) if self.key else work())
+        return await (self.retried(work) if self.key else work())
 
 
-async def call_of(request: Request) -> Call:
+async def call_of(request: Request) -> AglCall:
     """A request with the store that it is for."""
-    return Call(request, await request.app.state.lightning(), request.app.state.handover)
+    return AglCall(request, await request.app.state.lightning(), request.app.state.handover)
 
 
 def raw_json(content: bytes, status: int = 200) -> Response:
@@ -87,17 +87,19 @@ def raw_json(content: bytes, status: int = 200) -> Response:
 
 
 class Routes:
-    """A router whose handlers take a `Call` and their body."""
+    """A router whose handlers take a `AglCall` and their body."""
 
     def __init__(self, router: APIRouter) -> None:
         self.router = router
 
     def post(
         self, path: str, body: type[Body], answer: Any, status: int = 200, *, optional: bool = False
-    ) -> Callable[[Callable[[Call, Body], Awaitable[bytes]]], Callable[[Call, Body], Awaitable[bytes]]]:
+    ) -> Callable[[Callable[[AglCall, Body], Awaitable[bytes]]], Callable[[AglCall, Body], Awaitable[bytes]]]:
         """Register a handler with a body. An optional body may be empty or null."""
 
-        def register(handle: Callable[[Call, Body], Awaitable[bytes]]) -> Callable[[Call, Body], Awaitable[bytes]]:
+        def register(
+            handle: Callable[[AglCall, Body], Awaitable[bytes]],
+        ) -> Callable[[AglCall, Body], Awaitable[bytes]]:
             async def endpoint(request: Request) -> Response:
                 raw = await request.body()
                 parsed = parse_body(body, b"{}" if optional and raw.strip() in (b"", b"null") else raw)
@@ -111,10 +113,10 @@ class Routes:
 
     def bare(
         self, method: str, path: str, answer: Any, status: int = 200
-    ) -> Callable[[Callable[[Call], Awaitable[bytes]]], Callable[[Call], Awaitable[bytes]]]:
+    ) -> Callable[[Callable[[AglCall], Awaitable[bytes]]], Callable[[AglCall], Awaitable[bytes]]]:
         """Register a handler without a body."""
 
-        def register(handle: Callable[[Call], Awaitable[bytes]]) -> Callable[[Call], Awaitable[bytes]]:
+        def register(handle: Callable[[AglCall], Awaitable[bytes]]) -> Callable[[AglCall], Awaitable[bytes]]:
             async def endpoint(request: Request) -> Response:
                 return raw_json(await handle(await call_of(request)), status)
 

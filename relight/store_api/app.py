@@ -1,4 +1,4 @@
-"""The store service's ASGI app: routes behind the gate, errors as problems."""
+"""The store service's ASGI app: routes behind the access checks, errors as problem+json."""
 
 from __future__ import annotations
 
@@ -11,23 +11,26 @@ from fastapi import FastAPI
 from starlette.responses import Response
 
 from relight.errors import ConfigError
-from relight.metrics import HttpMetrics
-from relight.redaction import Redactor
+from relight.observability.metrics import HttpMetrics
+from relight.observability.redaction import Redactor
+from relight.store.attempts.base import AttemptStore
+from relight.store.base import LightningStore
 from relight.store.database import Database
-from relight.store.ingest import SpanIngest
-from relight.store.interface import AttemptStore
-from relight.store.lightning import LightningStore
-from relight.store_api import agl, agl_queries, commands, events, metrics, otlp, routes, views
+from relight.store.spans.ingest import SpanIngest
+from relight.store_api import agl, agl_queries, command_routes, datasets, events, metrics, otlp, routes, views
+from relight.store_api.access import AccessMiddleware
 from relight.store_api.agent_tokens import AgentTokens
-from relight.store_api.gate import Gate
-from relight.store_api.handover import Handover
+from relight.store_api.attempt_resources import AttemptResources
 from relight.store_api.lightning import RolloutStore
 from relight.store_api.problems import add_problem_handlers
-from relight.store_api.service import Service
+from relight.store_api.served import CountRequests, Requests
+from relight.store_api.service import StoreService
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
 MAX_TOTAL_BYTES = 256 * 1024 * 1024
-"""Bodies of all requests under way; what is above is asked to come again."""
+"""Bodies of all requests under way; requests above it get 503."""
+ROUTED = (metrics, routes, datasets, views, events, command_routes, agl_queries, agl, otlp)
+"""Where two routes match the first one counts: `events` is no command, and `search` no rollout's id."""
 
 
 def create_app(
@@ -37,7 +40,7 @@ def create_app(
     token: str | None,
     max_body_bytes: int = MAX_BODY_BYTES,
     max_total_bytes: int = MAX_TOTAL_BYTES,
-    patience_seconds: float = 2.0,
+    retry_seconds: float = 2.0,
     lightning: LightningStore | None = None,
     redactor: Redactor | None = None,
     gateway_url: str | None = None,
@@ -51,7 +54,7 @@ def create_app(
     """
     if not token:
         raise ConfigError("the store service needs an admin token: set RELIGHT_TOKEN, or write <home>/token")
-    service = Service(store, patience_seconds)
+    service = StoreService(store, retry_seconds)
     spans = SpanIngest(database, redactor or Redactor(secrets=[token]))
     traces = otlp.Otlp(spans)
 
@@ -65,29 +68,25 @@ def create_app(
     app.state.database = database
     app.state.otlp = traces
     app.state.lightning = RolloutStore(database, spans, lightning)
-    app.state.handover = Handover(database, gateway_url)
+    app.state.handover = AttemptResources(database, gateway_url)
     app.state.streams = events.Streams(database)
     app.state.snapshot = metrics.Snapshot(database)
+    app.state.requests = Requests()
     app.add_api_route("/healthz", _healthz, include_in_schema=False)
     app.add_api_route("/readyz", _ready_route(database), include_in_schema=False)
-    app.include_router(metrics.router)
-    app.include_router(routes.router)
-    app.include_router(views.router)
-    app.include_router(events.router)  # first: `events` is no command
-    app.include_router(commands.router)
-    app.include_router(agl_queries.router)  # first: `search` is no rollout's id
-    app.include_router(agl.router)
-    app.include_router(otlp.router)
+    for module in ROUTED:
+        app.include_router(module.router)
     _complete_schema(app)
     add_problem_handlers(app)
+    app.add_middleware(CountRequests, requests=app.state.requests)  # refused requests don't count
     app.add_middleware(
-        Gate,
+        AccessMiddleware,
         token=token,
         max_body_bytes=max_body_bytes,
         max_total_bytes=max_total_bytes,
         agents=AgentTokens(database),
     )
-    app.add_middleware(HttpMetrics, path_of=metrics.route_path)  # outermost: what the gate refuses counts too
+    app.add_middleware(HttpMetrics, path_of=metrics.route_path)  # outermost: refused ones count, too
     return app
 
 
@@ -111,7 +110,7 @@ def _complete_schema(app: FastAPI) -> None:
 
 
 async def _healthz() -> Response:
-    """The process is there."""
+    """The process is running."""
     return Response(b'{"status":"ok"}', media_type="application/json")
 
 

@@ -1,4 +1,4 @@
-"""What changes, as it changes: server-sent events, for the dashboard, for commands and for other programs.
+"""Changes as server-sent events, for the dashboard, for commands and for other programs.
 
 A stream begins with what follows `Last-Event-ID` (or `after`, or `since`), else with now. Every event brings the cursor
 to go on from; so does the comment that comes while nothing happens, so that a reader of rare events falls behind
@@ -18,18 +18,18 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from relight.errors import InvalidRequestError, OverloadedError, PostgresError
-from relight.store import views
 from relight.store.database import Database
-from relight.store.event_tail import EventTail, Page, cursor_at
-from relight.store.events import Cursor, Event, EventsMissed, Wanted, cursor_now, cursor_since, read_page
+from relight.store.events.log import Event, EventCursor, EventsMissed, Wanted, cursor_now, cursor_since, read_page
+from relight.store.events.tail import EventTail, Page, cursor_at
+from relight.store.runs import views
 from relight.types.events import EventKind
 
 router = APIRouter(prefix="/v1/relight", tags=["views"])
 MAX_STREAMS = 1000
-"""At once, of one service; more get 503."""
+"""Streams at once in one service; more get 503."""
 BEAT_SECONDS = 15.0
 STALLED_SECONDS = 60.0
-"""Who has read nothing for so long is let go, and comes again with its cursor."""
+"""A reader that has read nothing for so long is disconnected; it can reconnect with its cursor."""
 AWAY_SECONDS = 1.0
 END_SECONDS = 1.0
 RETRY = b"retry: 2000\n"
@@ -55,7 +55,7 @@ class Streams:
         self.ending = asyncio.Event()
 
     def end(self) -> None:
-        """End them all: the service does."""
+        """End all streams, because the service ends."""
         self.ending.set()
 
     async def aclose(self) -> None:
@@ -63,11 +63,11 @@ class Streams:
         self.end()
         await self.tail.aclose()
 
-    async def start(self, after: str | None, since: datetime | None) -> tuple[Cursor, bool]:
+    async def start(self, after: str | None, since: datetime | None) -> tuple[EventCursor, bool]:
         """Where a stream begins, and whether what it should begin with is no longer kept."""
         if not after and since:
             return await cursor_since(self.database, since if since.tzinfo else since.replace(tzinfo=UTC))
-        wanted = Cursor.parse(after) if after else None
+        wanted = EventCursor.parse(after) if after else None
         now = await cursor_now(self.database)
         if wanted is None:
             return now, False
@@ -81,7 +81,7 @@ class EventStream(Response):
 
     media_type = MEDIA_TYPE
 
-    def __init__(self, streams: Streams, cursor: Cursor, wanted: Wanted, *, missed: bool, follow: bool) -> None:
+    def __init__(self, streams: Streams, cursor: EventCursor, wanted: Wanted, *, missed: bool, follow: bool) -> None:
         super().__init__(headers=HEADERS)
         del self.headers["content-length"]
         self._streams = streams
@@ -91,7 +91,7 @@ class EventStream(Response):
         self._follow = follow
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Tell until the reader has left, the service ends, or there is no more to tell."""
+        """Send events until the reader disconnects, the service ends, or no more can come."""
         self._streams.open += 1
         jobs = [asyncio.ensure_future(job) for job in (self._tell(send), _left(receive), self._streams.ending.wait())]
         try:
@@ -126,7 +126,7 @@ class EventStream(Response):
                 yield await self._next()
 
     async def _rest(self) -> AsyncGenerator[bytes]:
-        """All that there is now."""
+        """The events that are there now."""
         try:
             now = (await cursor_now(self._streams.database)).seen
             while self._cursor.window or not self._cursor.seen.covers(now):
@@ -136,7 +136,7 @@ class EventStream(Response):
             yield await self._begin_anew()
 
     async def _next(self) -> bytes:
-        """What comes next; a comment where nothing does."""
+        """The next events; a comment if there are none."""
         try:
             async with asyncio.timeout(BEAT_SECONDS):
                 return self._written(await self._streams.tail.next_page(self._cursor, self._wanted))
@@ -165,11 +165,11 @@ class EventStream(Response):
         return b"".join(_frame(event, cursor) for event, cursor in zip(events, cursors, strict=True))
 
 
-def _frame(event: Event, cursor: Cursor) -> bytes:
+def _frame(event: Event, cursor: EventCursor) -> bytes:
     return b"event: %s\ndata: %s\n" % (event.kind.encode(), event.json) + _id(cursor)
 
 
-def _id(cursor: Cursor) -> bytes:
+def _id(cursor: EventCursor) -> bytes:
     return f"id: {cursor}\n\n".encode()
 
 
@@ -204,7 +204,7 @@ async def read_events(
     follow: Follow = True,
     last_event_id: LastId = None,
 ) -> EventStream:
-    """What changes: of everything, of a run or of a rollout."""
+    """Changes of all runs and rollouts, of one run or of one rollout."""
     wanted = Wanted(_storable(run), _storable(rollout), frozenset(kind) if kind else None)
     return await _stream(request, wanted, last_event_id or after, since, follow)
 
@@ -219,7 +219,7 @@ async def read_run_events(
     follow: Follow = True,
     last_event_id: LastId = None,
 ) -> EventStream:
-    """What changes in a run."""
+    """Changes of a run."""
     await views.get_run(request.app.state.database, run)
     wanted = Wanted(run, None, frozenset(kind) if kind else None)
     return await _stream(request, wanted, last_event_id or after, since, follow)

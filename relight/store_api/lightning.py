@@ -1,18 +1,18 @@
-"""The rollout store that the routes ask: made over Postgres on first use, since making it needs an event loop."""
+"""The rollout store of the routes: made over Postgres on first use, since making it needs an event loop."""
 
 from __future__ import annotations
 
 import asyncio
 
-from relight.metrics import measured
+from relight.observability.metrics import measured
+from relight.store.base import LightningStore
 from relight.store.database import Database
-from relight.store.ingest import SpanIngest
-from relight.store.lightning import LightningStore
-from relight.store.lightning_postgres import PostgresLightningStore
+from relight.store.postgres import PostgresLightningStore
+from relight.store.spans.ingest import SpanIngest
 
 
 class RolloutStore:
-    """Answers the store when it is called."""
+    """Returns the store when it is called."""
 
     def __init__(self, database: Database, spans: SpanIngest, store: LightningStore | None = None) -> None:
         self._database = database

@@ -1,4 +1,4 @@
-"""`/metrics` of the store service: what this process counts, and what Postgres knows of everybody.
+"""`/metrics` of the store service: what this process counts, and what Postgres knows of all processes.
 
 Any number of services may be scraped. What Postgres knows is read once for all scrapes of a few seconds, and rarely
 enough that the reading takes a twentieth of the time at most. Where Postgres is away, the process' own numbers remain.
@@ -20,8 +20,8 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 from starlette.responses import Response
 
-from relight import metrics
 from relight.errors import RelightError
+from relight.observability import metrics
 from relight.store.database import Database
 
 router = APIRouter(tags=["operations"])
@@ -30,7 +30,7 @@ SHORTEST_SECONDS = 5.0
 """Postgres is not read again sooner than that."""
 SHARE = 20
 """One part in so many of the time is spent reading, at most."""
-PATIENCE_SECONDS = 8.0
+ANSWER_SECONDS = 8.0
 """Prometheus itself gives up after 10 s by default."""
 ROWS = (
     "open_rollouts",
@@ -48,7 +48,7 @@ ROWS = (
 
 
 class Snapshot(Collector):
-    """What Postgres knew a moment ago."""
+    """The figures that were last read from Postgres."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -63,13 +63,13 @@ class Snapshot(Collector):
         return [*self._metrics, self._pool()]
 
     async def refresh(self) -> None:
-        """Read Postgres, unless that was done a moment ago."""
+        """Read Postgres, unless that was done recently."""
         async with self._lock:
             began = perf_counter()
             if began < self._until:
                 return
             try:
-                async with asyncio.timeout(PATIENCE_SECONDS):
+                async with asyncio.timeout(ANSWER_SECONDS):
                     known = await self._read()
                 self._metrics = [_gauge("relight_postgres_up", "Postgres answers.", (), [((), 1)]), *known]
             except (RelightError, TimeoutError):
@@ -155,7 +155,7 @@ def _counted(rows: Sequence[Any], labels: Sequence[str]) -> list[tuple[tuple[str
 
 
 def route_path(scope: metrics.Scope, status: int) -> str:
-    """The path of the route that a request met, with its parameters by name."""
+    """The path of a request's route, with its parameters by name."""
     return getattr(scope.get("route"), "path", metrics.UNMATCHED)
 
 

@@ -26,8 +26,8 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from relight.errors import ForbiddenError, InvalidRequestError, OverloadedError, RelightError
-from relight.store.ingest import Outcome, SpanIngest
-from relight.store.span_rows import SpanRow
+from relight.store.spans.ingest import Outcome, SpanIngest
+from relight.store.spans.rows import SpanRow
 from relight.store_api.agent_tokens import AGENT_KEY, Agent
 from relight.store_api.otlp_spans import OF_ANOTHER, Decoded, decode_json, decode_protobuf
 from relight.store_api.otlp_wire import TooLargeError
@@ -43,12 +43,12 @@ MAX_JSON_BYTES = 8 * 1024 * 1024
 MAX_TOTAL_BYTES = 96 * 1024 * 1024
 """Of all bodies under way."""
 INLINE_BYTES = 256 * 1024
-"""Larger and compressed bodies are dealt with in a thread, one at a time, so that the event loop lives."""
+"""Larger and compressed bodies are parsed in a thread, one at a time, so that they don't block the event loop."""
 CHUNK_ROWS = 2000
 """Rows of one body that share a transaction."""
 UNKNOWN = 2
 STATUS_CODES = {400: 3, 403: 7, 413: 8, 501: 12, 503: 14}
-"""google.rpc's codes of what goes wrong here."""
+"""google.rpc's codes of the errors of this route."""
 MAX_REASONS = 5
 IDENTITY = "identity"
 WINDOW_BITS = {"gzip": 31, "deflate": 47}
@@ -120,7 +120,7 @@ class Otlp:
         return rejected.total(), "; ".join(f"{count} x {reason}" for reason, count in rejected.most_common(MAX_REASONS))
 
     async def aclose(self) -> None:
-        """Wait for what is under way."""
+        """Wait for requests under way."""
         await self.ingest.aclose()
         self._thread.shutdown()
 
@@ -233,7 +233,7 @@ async def export_traces(request: Request) -> Response:
     except RelightError as error:
         return failure(request, error.http_status, error.message)
     except ClientDisconnect:
-        return Response(status_code=400)  # nobody reads it
+        return Response(status_code=400)  # the client has disconnected
     return success(request, rejected, reason)
 
 

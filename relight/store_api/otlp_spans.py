@@ -19,8 +19,8 @@ from google.protobuf.message import DecodeError
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as ProtoSpan
 
-from relight.redaction import Redactor
-from relight.store.span_rows import EMPTY_OBJECT, MAX_SEQUENCE_ID, Packer, SpanRow
+from relight.observability.redaction import Redactor
+from relight.store.spans.rows import EMPTY_OBJECT, MAX_SEQUENCE_ID, Packer, SpanRow
 from relight.store_api.agent_tokens import Agent
 from relight.store_api.otlp_json import json_spans
 from relight.store_api.otlp_wire import split_spans
@@ -30,9 +30,9 @@ ATTEMPT_ID = "agentlightning.attempt_id"
 SEQUENCE_ID = "agentlightning.span_sequence_id"
 REWARD_PREFIX = "agentlightning.reward."
 OLD_REWARDS = frozenset({"agentops.task.output", "agentops.entity.output"})
-"""Where 0.3 looks for rewards of its own elders."""
+"""Attributes of rewards in versions before 0.3."""
 CLAIMED = "relight.claimed."
-"""Prefix of rewards that an agent gave itself though a grader judges it: nothing reads them as rewards."""
+"""Prefix of rewards that an agent gave itself although it has a grader: they are not read as rewards."""
 MAX_SPANS = 20_000
 MAX_SPAN_BYTES = 4 * 1024 * 1024
 MAX_DEPTH = 32
@@ -44,7 +44,7 @@ KINDS = {2: "SERVER", 3: "CLIENT", 4: "PRODUCER", 5: "CONSUMER"}
 """Others say nothing."""
 NANOSECONDS = 1e9
 UNPARSABLE = (ParseError, ValueError, TypeError, AttributeError, RecursionError)
-"""What protobuf's JSON reader raises, whatever it is given."""
+"""All exceptions of protobuf's JSON reader."""
 OF_ANOTHER = "a span is of another attempt than the token"
 
 
@@ -54,7 +54,7 @@ class RejectedSpanError(ValueError):
 
 @dataclass
 class Decoded:
-    """What a request brought."""
+    """The spans of a request."""
 
     rows: list[SpanRow] = field(default_factory=list[SpanRow])
     rejected: Counter[str] = field(default_factory=Counter[str])

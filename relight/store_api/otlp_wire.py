@@ -1,7 +1,7 @@
 """An OTLP trace request cut into its spans, without parsing all of it at once.
 
 Two bytes of a request can be a message of hundreds in memory, so the envelopes are walked here and spans are handed out
-one by one as they were sent. A span that makes no sense then costs nobody but itself.
+one by one as they were sent. An invalid span then affects no other.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import field as default
 from relight.errors import InvalidRequestError
 
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
-"""Wire types; the two others are groups, which nobody sends."""
+"""Wire types; the two others are groups, which are obsolete."""
 RESOURCE_SPANS, RESOURCE, SCOPE_SPANS, SCHEMA_URL, SPANS = 1, 1, 2, 3, 2
 
 

@@ -21,7 +21,7 @@ MAX_GIVEN = 100
 
 
 def problem(status: int, title: str, detail: str) -> Response:
-    """One problem. 503 says when to come back, 401 how to authenticate."""
+    """One problem. 503 says when to try again, 401 how to authenticate."""
     headers: dict[str, str] = {}
     if status == 503:
         headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
@@ -38,7 +38,7 @@ def title_of(status: int) -> str:
 
 
 def describe_faults(error: ValidationError | RequestValidationError) -> str:
-    """One clause a fault: the field, what is wrong, what was given."""
+    """One clause for each fault: the field, what is wrong, what was given."""
     clauses: list[str] = []
     for fault in error.errors()[:10]:
         field = ".".join(str(part) for part in fault["loc"]) or "body"

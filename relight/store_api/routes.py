@@ -11,31 +11,29 @@ from pydantic.json_schema import models_json_schema
 from starlette.responses import Response
 
 from relight.errors import InvalidRequestError
-from relight.store.envelopes import (
-    Beat,
+from relight.store_api.problems import describe_faults
+from relight.store_api.service import StoreService
+from relight.types.wire import (
+    AttemptOutcome,
+    CallContext,
     CommitResults,
     DeliveryBatch,
     EngineList,
     FailureBatch,
-    GenerationBatch,
-    Nothing,
-    SpanBatch,
-    SpansStored,
-    WorkerReport,
-)
-from relight.store_api.problems import describe_faults
-from relight.store_api.service import Service
-from relight.types.wire import (
-    AttemptOutcome,
-    CallContext,
     FinishRequest,
-    HandOver,
+    GenerationBatch,
+    GradingRequest,
+    Heartbeat,
+    Nothing,
     OpenAnswer,
     OpenRequest,
     RecalledCall,
     RecallRequest,
     ResolveRequest,
+    SpanBatch,
+    SpansStored,
     Transcript,
+    WorkerReport,
 )
 
 PREFIX = "/v1/relight"
@@ -43,10 +41,10 @@ NOTHING = Nothing()
 REFERENCE = "#/components/schemas/{model}"
 router = APIRouter(prefix=PREFIX, tags=["attempts"])
 bodies: list[type[BaseModel]] = []
-"""Types that routes read by themselves; FastAPI knows nothing of them."""
+"""Types that routes parse themselves; FastAPI does not know them."""
 Body = TypeVar("Body", bound=BaseModel)
 Answer = TypeVar("Answer", bound=BaseModel)
-Handler = Callable[[Service, Body], Awaitable[Answer]]
+Handler = Callable[[StoreService, Body], Awaitable[Answer]]
 
 
 def parse_body(kind: type[Body], raw: bytes) -> Body:
@@ -98,88 +96,88 @@ def post(path: str, body: type[Body], answer: type[Answer]) -> Callable[[Handler
 
 
 @post("/attempts/open", OpenRequest, OpenAnswer)
-async def open_attempt(service: Service, body: OpenRequest) -> OpenAnswer:
+async def open_attempt(service: StoreService, body: OpenRequest) -> OpenAnswer:
     """Open an attempt at a rollout."""
-    return await service.patiently(lambda: service.store.open_attempt(body))
+    return await service.retried(lambda: service.store.open_attempt(body))
 
 
 @post("/attempts/finish", FinishRequest, AttemptOutcome)
-async def finish_attempt(service: Service, body: FinishRequest) -> AttemptOutcome:
+async def finish_attempt(service: StoreService, body: FinishRequest) -> AttemptOutcome:
     """Close an attempt."""
-    return await service.patiently(lambda: service.store.finish_attempt(body))
+    return await service.retried(lambda: service.store.finish_attempt(body))
 
 
-@post("/attempts/handover", HandOver, Nothing)
-async def hand_over(service: Service, body: HandOver) -> Nothing:
+@post("/attempts/await-grading", GradingRequest, Nothing)
+async def await_grading(service: StoreService, body: GradingRequest) -> Nothing:
     """Leave an attempt to its grader."""
-    await service.patiently(lambda: service.store.hand_over(body))
+    await service.retried(lambda: service.store.await_grading(body))
     return NOTHING
 
 
 @router.get("/attempts/{attempt_id}/transcript")
 async def read_transcript(request: Request, attempt_id: str) -> Transcript:
-    """What a grader judges an attempt by."""
-    service: Service = request.app.state.service
-    return await service.patiently(lambda: service.store.transcript(attempt_id))
+    """What a grader gets to see of an attempt."""
+    service: StoreService = request.app.state.service
+    return await service.retried(lambda: service.store.transcript(attempt_id))
 
 
-@post("/attempts/heartbeat", Beat, Nothing)
-async def heartbeat(service: Service, body: Beat) -> Nothing:
+@post("/attempts/heartbeat", Heartbeat, Nothing)
+async def heartbeat(service: StoreService, body: Heartbeat) -> Nothing:
     """Say that an attempt's process is alive."""
-    await service.patiently(lambda: service.store.heartbeat(body.attempt_id, body.fence, body.worker_id))
+    await service.retried(lambda: service.store.heartbeat(body.attempt_id, body.fence, body.worker_id))
     return NOTHING
 
 
 @post("/attempts/spans", SpanBatch, SpansStored)
-async def add_spans(service: Service, body: SpanBatch) -> SpansStored:
+async def add_spans(service: StoreService, body: SpanBatch) -> SpansStored:
     """Keep an attempt's spans."""
-    stored = await service.patiently(
+    stored = await service.retried(
         lambda: service.store.add_spans(body.rollout_id, body.attempt_id, body.fence, body.spans)
     )
     return SpansStored(stored=stored)
 
 
 @post("/gateway/resolve", ResolveRequest, CallContext)
-async def resolve(service: Service, body: ResolveRequest) -> CallContext:
+async def resolve(service: StoreService, body: ResolveRequest) -> CallContext:
     """Who is behind an attempt's token."""
-    return await service.patiently(lambda: service.store.resolve(body))
+    return await service.retried(lambda: service.store.resolve(body))
 
 
 @post("/gateway/recall", RecallRequest, RecalledCall)
-async def recall(service: Service, body: RecallRequest) -> RecalledCall:
+async def recall(service: StoreService, body: RecallRequest) -> RecalledCall:
     """A call whose answer did not arrive after all."""
-    return await service.patiently(lambda: service.store.recall(body))
+    return await service.retried(lambda: service.store.recall(body))
 
 
 @post("/gateway/generations", GenerationBatch, CommitResults)
-async def commit_generations(service: Service, body: GenerationBatch) -> CommitResults:
+async def commit_generations(service: StoreService, body: GenerationBatch) -> CommitResults:
     """Record model calls."""
     return CommitResults(items=await service.commit(body.items))
 
 
 @post("/gateway/failures", FailureBatch, Nothing)
-async def record_call_failures(service: Service, body: FailureBatch) -> Nothing:
+async def record_call_failures(service: StoreService, body: FailureBatch) -> Nothing:
     """Record calls that the platform failed."""
     await service.failures.submit(body.items)
     return NOTHING
 
 
 @post("/gateway/delivered", DeliveryBatch, Nothing)
-async def mark_delivered(service: Service, body: DeliveryBatch) -> Nothing:
+async def mark_delivered(service: StoreService, body: DeliveryBatch) -> Nothing:
     """Record whether answers reached the agent."""
     await service.deliveries.submit(body.items)
     return NOTHING
 
 
 @post("/workers", WorkerReport, Nothing)
-async def register_worker(service: Service, body: WorkerReport) -> Nothing:
+async def register_worker(service: StoreService, body: WorkerReport) -> Nothing:
     """Record a process, or that it is still there."""
-    await service.patiently(lambda: service.store.register_worker(body))
+    await service.retried(lambda: service.store.register_worker(body))
     return NOTHING
 
 
 @router.get("/engines")
 async def read_engines(request: Request, run: str) -> EngineList:
     """Engines of a run that take calls."""
-    service: Service = request.app.state.service
-    return EngineList(items=await service.patiently(lambda: service.store.engines(run)))
+    service: StoreService = request.app.state.service
+    return EngineList(items=await service.retried(lambda: service.store.engines(run)))

@@ -12,18 +12,20 @@ from collections.abc import Callable
 import uvicorn
 import uvloop
 
-from relight.connections import connect_database
 from relight.errors import RelightError, StoreError
-from relight.listening import Server, listen
-from relight.redaction import Redactor
+from relight.observability.redaction import Redactor
+from relight.observability.reporting import Doing, own_report
+from relight.retrying import Every, logged
 from relight.settings import Settings
-from relight.store.database import Database
-from relight.store.envelopes import WorkerReport
-from relight.store.partitions import ensure_partitions
-from relight.store.postgres import PostgresStore
-from relight.store.retention import Policy, retain
-from relight.store.sweeper import keep_sweeping
+from relight.store.attempts.postgres import PostgresStore
+from relight.store.database import Database, connect_database
+from relight.store.maintenance.partitions import ensure_partitions
+from relight.store.maintenance.retention import Policy, retain
+from relight.store.queue.sweeper import keep_sweeping
 from relight.store_api.app import create_app
+from relight.store_api.served import Requests
+from relight.transport.listening import Server, listen
+from relight.types.wire import WorkerReport
 
 log = logging.getLogger(__name__)
 HEARTBEAT_SECONDS = 10.0
@@ -86,8 +88,7 @@ async def _serve(
     await ensure_partitions(database)
     await database.execute("forget_strange_events")
     url = f"http://{listener.getsockname()[0]}:{listener.getsockname()[1]}"
-    report = _own_report(url)
-    await store.register_worker(report)
+    await store.register_worker(_own_report(url))
     app = create_app(store, database, token=settings.token_value, redactor=redactor, gateway_url=settings.gateway_url)
     config = uvicorn.Config(
         app,
@@ -101,7 +102,7 @@ async def _serve(
     async with asyncio.TaskGroup() as group:
         side_tasks = [
             group.create_task(_keep_house(database, Policy(settings.retention_days, settings.retention_bytes))),
-            group.create_task(_keep_alive(store, report)),
+            group.create_task(_keep_alive(store, url, app.state.requests)),
             group.create_task(keep_sweeping(database)),
             group.create_task(_obey(stop, server)),
         ]
@@ -124,37 +125,29 @@ async def _obey(stop: asyncio.Event | None, server: Server) -> None:
 
 async def _keep_house(database: Database, policy: Policy) -> None:
     """Partitions for the days to come, and none for days that the policy does not keep."""
-    while True:
-        await asyncio.sleep(PARTITION_SECONDS)
+    async for _ in Every(PARTITION_SECONDS, at_once=False):
         await keep_house_once(database, policy)
 
 
 async def keep_house_once(database: Database, policy: Policy) -> None:
     """What is due every hour; where Postgres is away or busy, it is done an hour later."""
-    try:
+    with logged(log, "partitions error=%s", RelightError):  # the default partitions take what comes meanwhile
         await ensure_partitions(database)
-    except RelightError as error:  # the default partitions take what comes meanwhile
-        log.warning("partitions error=%s", error)
     if policy == Policy():
         return
-    try:
+    with logged(log, "retention error=%s", RelightError):
         for day in await retain(database, policy):
             if day.action == "dropped":
                 log.info("dropped day=%s size_bytes=%d reason=%s", day.day, day.size_bytes, day.reason)
-    except RelightError as error:
-        log.warning("retention error=%s", error)
 
 
-def _own_report(url: str) -> WorkerReport:
-    host, pid = socket.gethostname(), os.getpid()
-    return WorkerReport(worker_id=f"store-{host}-{pid}", kind="store", host=host, pid=pid, heartbeat_stats={"url": url})
+def _own_report(url: str, requests: int = 0) -> WorkerReport:
+    report = own_report("store", Doing.counted("requests", requests))
+    return report.model_copy(update={"heartbeat_stats": {"url": url}})
 
 
-async def _keep_alive(store: PostgresStore, report: WorkerReport) -> None:
-    """Say every 10 s that this service is there."""
-    while True:
-        await asyncio.sleep(HEARTBEAT_SECONDS)
-        try:
-            await store.register_worker(report)
-        except RelightError as error:  # Postgres is away: requests wait, and so does this
-            log.warning("heartbeat error=%s", error)
+async def _keep_alive(store: PostgresStore, url: str, requests: Requests) -> None:
+    """Say every 10 s that this service is there, and how many requests it served since."""
+    async for _ in Every(HEARTBEAT_SECONDS, at_once=False):
+        with logged(log, "heartbeat error=%s", RelightError):  # where Postgres is away, requests wait for it too
+            await store.register_worker(_own_report(url, requests.take()))

@@ -1,16 +1,16 @@
-"""The attempt store as the service offers it: small writes share transactions, short outages are waited out."""
+"""The attempt store as the service offers it: small writes share transactions, and calls wait out short outages."""
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from relight.errors import PostgresError
-from relight.metrics import GENERATIONS, measured
+from relight.observability.metrics import GENERATIONS, measured
+from relight.retrying import ExponentialBackoff, retry
+from relight.store.attempts.base import AttemptStore
 from relight.store.group_commit import GroupCommit
-from relight.store.interface import AttemptStore
 from relight.types.wire import CallFailure, CommitResult, DeliveryMark, GenerationRecord
 
 Answer = TypeVar("Answer")
@@ -18,30 +18,23 @@ FIRST_PAUSE_SECONDS = 0.05
 LONGEST_PAUSE_SECONDS = 0.5
 
 
-class Service:
-    """An `AttemptStore` with group commit and a little patience."""
+class StoreService:
+    """An `AttemptStore` with group commit, which repeats calls while Postgres is away for a short time."""
 
-    def __init__(self, store: AttemptStore, patience_seconds: float = 2.0) -> None:
+    def __init__(self, store: AttemptStore, retry_seconds: float = 2.0) -> None:
         self.store = measured(store)
-        self.patience_seconds = patience_seconds
+        self.retry_seconds = retry_seconds
         self.generations: GroupCommit[tuple[GenerationRecord, float], CommitResult] = GroupCommit(
             self._commit, name="generations"
         )
         self.failures: GroupCommit[CallFailure, None] = GroupCommit(self._record_failures, name="failures")
         self.deliveries: GroupCommit[DeliveryMark, None] = GroupCommit(self._mark, name="deliveries")
 
-    async def patiently(self, call: Callable[[], Awaitable[Answer]]) -> Answer:
+    async def retried(self, call: Callable[[], Awaitable[Answer]]) -> Answer:
         """Call, and call again while Postgres is away; every call of the store may be made twice."""
-        deadline = time.monotonic() + self.patience_seconds
-        pause = FIRST_PAUSE_SECONDS
-        while True:
-            try:
-                return await call()
-            except PostgresError:
-                if time.monotonic() + pause > deadline:
-                    raise
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+        within = self.retry_seconds
+        backoff = ExponentialBackoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, within_seconds=within)
+        return await retry(call, PostgresError, backoff=backoff)
 
     async def commit(self, items: Sequence[GenerationRecord]) -> list[CommitResult]:
         """Commit model calls with those of others; waiting here counts into how long ago they began."""
@@ -64,12 +57,12 @@ class Service:
                 for item, arrived in arrivals
             ]
 
-        return await self.patiently(lambda: self.store.commit_generations(aged()))
+        return await self.retried(lambda: self.store.commit_generations(aged()))
 
     async def _record_failures(self, items: Sequence[CallFailure]) -> list[None]:
-        await self.patiently(lambda: self.store.record_call_failures(items))
+        await self.retried(lambda: self.store.record_call_failures(items))
         return [None] * len(items)
 
     async def _mark(self, items: Sequence[DeliveryMark]) -> list[None]:
-        await self.patiently(lambda: self.store.mark_delivered(items))
+        await self.retried(lambda: self.store.mark_delivered(items))
         return [None] * len(items)

@@ -6,8 +6,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 
-from relight.store import views
+from relight.operators import start_requests
 from relight.store.database import Database
+from relight.store.runs import views
 from relight.types.views import (
     AuditView,
     ClusterView,
@@ -37,8 +38,8 @@ async def read_runs(request: Request, limit: Limit = 100) -> Page[RunSummary]:
 
 @router.get("/runs/{run}")
 async def read_run(request: Request, run: str) -> RunView:
-    """One run with its progress."""
-    return await views.get_run(_database(request), run)
+    """One run with its progress; until it has begun it is `requested`, or `refused` with the error."""
+    return await start_requests.get_run(_database(request), run)
 
 
 @router.get("/runs/{run}/steps")
@@ -104,5 +105,5 @@ async def read_generations(request: Request, rollout_id: str, bodies: bool = Tru
 
 @router.get("/cluster")
 async def read_cluster(request: Request) -> ClusterView:
-    """All processes that announced themselves, GPU hosts and engines."""
+    """All workers that reported, GPU hosts and engines."""
     return await views.get_cluster(_database(request))

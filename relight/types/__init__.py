@@ -1,1 +1,1 @@
-"""The vocabulary: what travels between Relight's rooms. Light: pydantic and nothing heavier."""
+"""Types that several packages share: rollouts, the run file, payloads, wire messages. They import pydantic alone."""

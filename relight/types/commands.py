@@ -1,11 +1,13 @@
-"""What operators say to live workflows. The updates and the signals of the same names take these, as JSON."""
+"""The commands that operators give to runs: what each takes, as JSON, and the table of all of them."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Self
 
 from pydantic import Field, model_validator
 
+from relight.types import names
 from relight.types.rollout import FailureClass
 from relight.types.run_file import Section
 
@@ -104,20 +106,6 @@ class Cancel(Command):
     reason: str = ""
 
 
-COMMANDS: dict[str, type[Command]] = {
-    "pause": Pause,
-    "resume": Resume,
-    "stop_after_step": StopAfterStep,
-    "set_hyperparameters": SetHyperparameters,
-    "update_resources": UpdateResources,
-    "retry_rollout": RetryRollout,
-    "retry_failed": RetryFailed,
-    "cancel_rollout": CancelRollout,
-    "set_concurrency": SetConcurrency,
-    "cancel": Cancel,
-}
-
-
 class Fork(Command):
     """A run of its own that starts from a checkpoint of another."""
 
@@ -144,5 +132,31 @@ class Regrade(Command):
     step: int | None = Field(default=None, ge=0)
 
 
-REQUESTS: dict[str, type[Command]] = {**COMMANDS, "fork": Fork, "replay": Replay, "regrade": Regrade}
-"""What can be asked over HTTP: commands to live runs, and what starts a workflow."""
+@dataclass(frozen=True)
+class CommandSpec:
+    """What a command takes, and what it needs to be done."""
+
+    model: type[Command]
+    live: bool = True
+    """It is an update and a signal of TrainingWorkflow. Else it starts a workflow of its own."""
+    by_store: bool = False
+    """It is a fact of the run's row, which the workflow reads: the store does it by itself, without Temporal."""
+
+
+COMMANDS = {
+    names.PAUSE: CommandSpec(Pause, by_store=True),
+    names.RESUME: CommandSpec(Resume),
+    names.STOP_AFTER_STEP: CommandSpec(StopAfterStep, by_store=True),
+    names.SET_HYPERPARAMETERS: CommandSpec(SetHyperparameters),
+    names.UPDATE_RESOURCES: CommandSpec(UpdateResources),
+    names.RETRY_ROLLOUT: CommandSpec(RetryRollout),
+    names.RETRY_FAILED: CommandSpec(RetryFailed),
+    names.CANCEL_ROLLOUT: CommandSpec(CancelRollout),
+    names.SET_CONCURRENCY: CommandSpec(SetConcurrency),
+    names.CANCEL: CommandSpec(Cancel, by_store=True),
+    "fork": CommandSpec(Fork, live=False),
+    "replay": CommandSpec(Replay, live=False),
+    "regrade": CommandSpec(Regrade, live=False),
+}
+"""By name: that in `POST /v1/relight/runs/RUN/NAME`, and for the live ones that of the update and the signal."""
+LIVE_COMMANDS = {name: spec for name, spec in COMMANDS.items() if spec.live}

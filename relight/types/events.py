@@ -1,4 +1,4 @@
-"""What changed in the store, as those who follow it are told."""
+"""Events of the store, as the event streams send them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ EventKind = Literal["rollout", "attempt", "run", "step", "version", "audit", "co
 
 
 class StoreEvent(View):
-    """Something that changed. Of one thing, the event with the greater id is the newer."""
+    """A change in the store. Of two events of one object, the one with the greater id is newer."""
 
     kind: EventKind | Literal["reset"]
-    """`reset`: some events are no longer kept; read what you show anew, what follows is complete again."""
+    """`reset`: some events are no longer kept; read the current state again, the events that follow are complete."""
     id: int = 0
     time: float = 0.0
     """Seconds since 1970."""
@@ -26,4 +26,4 @@ class StoreEvent(View):
     data: dict[str, Any] = Field(default_factory=dict[str, Any])
     """`status` and what it was `before`, and what else a kind has."""
     cursor: str = ""
-    """Where to go on after it: the `Last-Event-ID`, or `after`."""
+    """Cursor after this event: for `Last-Event-ID`, or `after`."""

@@ -11,9 +11,13 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from relight.errors import ConfigError
-from relight.types.verl_keys import flatten_verl_keys
+from relight.types.run_file_effects import check_effects
+from relight.types.verl_keys import PLAN_KEYS, flatten_verl_keys, names_correction
 
 LossAggregation = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
+
+LossSequence = Literal["rollout", "row"]
+"""What the `seq-mean` modes take for a sequence: all rows of a rollout, or each row, as verl does."""
 
 PolicyLoss = Literal[
     "vanilla", "gspo", "gpg", "cispo", "sapo", "geo_mean", "dppo_tv", "dppo_kl", "clip_cov", "kl_cov", "dro"
@@ -27,7 +31,6 @@ _SAME_AS_VERL = {
     "actor.optim.clip_grad": "grad_clip",
     "actor.grad_clip": "grad_clip",
     "actor.ppo_epochs": "ppo_epochs",
-    "actor.ppo_mini_batch_size": "mini_batch_size",
     "actor.ppo_micro_batch_size_per_gpu": "micro_batch_size",
     "actor.ppo_infer_micro_batch_size_per_gpu": "infer_micro_batch_size",
     "actor.shuffle": "shuffle",
@@ -45,13 +48,26 @@ _SAME_AS_VERL = {
     "actor.kl_loss_type": "kl_loss_type",
 }
 
+OPTIMIZER_STEPS = "optimizer_steps"
+"""Metric of an update: optimizer steps that were made."""
+NONFINITE_STEPS = "nonfinite_steps"
+"""Those that verl skipped, because the gradient was not finite."""
+REJECTED_STEPS = "rejected_steps"
+"""Those left out, because every token of the mini-batch was rejected."""
+STEP_COUNTS = (OPTIMIZER_STEPS, NONFINITE_STEPS, REJECTED_STEPS)
+
+_MINI_BATCH = "actor.ppo_mini_batch_size"
+_NORMALISE = "algorithm.norm_adv_by_std_in_grpo"
+_NORMALISING = ("grpo", "grpo_vectorized", "grpo_passk")
+
 
 class Hyperparameters(BaseModel):
     """One update's numbers. Defaults are verl's, where it has one that makes sense without its own launcher."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    learning_rate: float = Field(default=1e-6, gt=0)
+    learning_rate: float = Field(default=1e-6, ge=0)
+    """0 at the first step of a warm-up."""
     weight_decay: float = Field(default=0.01, ge=0)
     betas: tuple[float, float] = (0.9, 0.999)
     grad_clip: float = Field(default=1.0, gt=0)
@@ -59,7 +75,7 @@ class Hyperparameters(BaseModel):
     ppo_epochs: int = Field(default=1, ge=1)
     """Passes over the rows."""
     mini_batch_size: int | None = Field(default=None, ge=1)
-    """Rollouts (not rows) an optimizer step; the batch is cut into equal parts of at most so many."""
+    """Rollouts (not rows) an optimizer step; the batch is cut into parts of about so many, of whole groups."""
     mini_batches: int | None = Field(default=None, ge=1)
     """Instead of `mini_batch_size`: optimizer steps a pass. Neither: one."""
     micro_batch_size: int | None = Field(default=None, ge=1)
@@ -71,7 +87,7 @@ class Hyperparameters(BaseModel):
     max_token_len: int = Field(default=16384, ge=1)
     infer_max_token_len: int = Field(default=16384, ge=1)
     shuffle: bool = False
-    """Deal the rollouts into mini-batches anew in each pass, by the seed."""
+    """Deal the groups into mini-batches anew in each pass, by the seed."""
     clip_ratio: float = Field(default=0.2, gt=0)
     clip_ratio_low: float | None = Field(default=None, gt=0)
     """None: `clip_ratio`."""
@@ -79,6 +95,7 @@ class Hyperparameters(BaseModel):
     """None: `clip_ratio`."""
     entropy_coeff: float = 0.0
     loss_agg_mode: LossAggregation = "seq-mean-token-mean"
+    sequence: LossSequence = "rollout"
     loss_mode: PolicyLoss = "vanilla"
     use_kl_loss: bool = False
     """Add the divergence from version 0, which is then kept in memory too."""
@@ -92,10 +109,42 @@ class Hyperparameters(BaseModel):
     """verl's own keys, dotted."""
 
 
-def trainer_numbers(algorithm: BaseModel, temperature: float, verl: Mapping[str, Any]) -> dict[str, Any]:
-    """What the trainer is told of a run file's `algorithm`, `sampling.temperature` and `verl`."""
+def trainer_numbers(
+    algorithm: BaseModel, temperature: float, verl: Mapping[str, Any], group_size: int, learning_rate: float
+) -> dict[str, Any]:
+    """What the trainer is told of a run file's `algorithm`, `sampling.temperature` and `verl` in a step.
+
+    Raises:
+        ConfigError: a key of verl's is at fault.
+    """
+    flat = flatten_verl_keys(verl)
+    planned = {key: flat.pop(key) for key in PLAN_KEYS if key in flat}
     numbers = algorithm.model_dump(exclude={"name", "level"}, exclude_none=True)
-    return {**numbers, "temperature": temperature, "verl": dict(verl)}
+    if (tasks := planned.get(_MINI_BATCH)) is not None:
+        if (parts := numbers.get("mini_batches")) is not None:
+            raise ConfigError(f"verl.{_MINI_BATCH}: {tasks} beside `algorithm.mini_batches: {parts}`: give one of them")
+        numbers["mini_batch_size"] = tasks * group_size
+    return {**numbers, "learning_rate": learning_rate, "temperature": temperature, "verl": flat}
+
+
+def estimator_options(name: str, verl: Mapping[str, Any]) -> dict[str, Any]:
+    """What of `verl:` an advantage estimator is told.
+
+    Raises:
+        ConfigError: it would not listen.
+    """
+    value = flatten_verl_keys(verl).get(_NORMALISE)
+    if value is None:
+        return {}
+    if name not in _NORMALISING:
+        raise ConfigError(f"verl.{_NORMALISE}: {value} would do nothing to `algorithm.name: {name}`: leave it out")
+    return {_NORMALISE.rpartition(".")[2]: value}
+
+
+def corrects(numbers: Mapping[str, Any]) -> bool:
+    """Whether a plan, or a run file, corrects the mismatch between sampler and trainer, under whichever name."""
+    own = (numbers.get("algorithm") or {}).get("rollout_correction")
+    return bool(own) or names_correction(numbers.get("verl") or {})
 
 
 def parse_hyperparameters(data: Mapping[str, Any]) -> Hyperparameters:
@@ -108,6 +157,8 @@ def parse_hyperparameters(data: Mapping[str, Any]) -> Hyperparameters:
     flat = flatten_verl_keys(values.pop("verl", {}))
     correction = flatten_verl_keys({"algorithm.rollout_correction": values.get("rollout_correction", {})})
     for key in list(flat):
+        if key in PLAN_KEYS:
+            raise ConfigError(f"verl.{key}: the trainer is told what comes of it, not the key itself")
         name = "rollout_correction" if key.startswith("algorithm.") else _SAME_AS_VERL.get(key)
         if name == "rollout_correction":
             correction[key] = flat.pop(key)
@@ -127,6 +178,5 @@ def _validated(values: dict[str, Any]) -> Hyperparameters:
         raise ConfigError(f"hyper-parameters: {'; '.join(faults)}") from error
     if numbers.mini_batch_size and numbers.mini_batches:
         raise ConfigError("hyper-parameters: give `mini_batch_size` or `mini_batches`, not both")
-    if numbers.loss_mode == "dro" and "actor.policy_loss.dro_beta" not in numbers.verl:
-        raise ConfigError("hyper-parameters: `loss_mode: dro` needs `verl.actor.policy_loss.dro_beta`")
+    check_effects(numbers)
     return numbers

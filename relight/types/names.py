@@ -1,4 +1,4 @@
-"""Names that live in databases, histories and other people's scripts.
+"""Names that are stored in databases and histories and used in users' scripts.
 
 They are data: a test pins them, and a rename of a class or function never changes one.
 """
@@ -45,6 +45,8 @@ JUDGE_ATTEMPT: Final = "judge_attempt"
 RECORD_JUDGEMENTS: Final = "record_judgements"
 
 # Signals, updates and queries of TrainingWorkflow
+START: Final = "start"
+"""A command that starts a workflow and is sent to none."""
 PAUSE: Final = "pause"
 RESUME: Final = "resume"
 STOP_AFTER_STEP: Final = "stop_after_step"
@@ -68,9 +70,10 @@ SEARCH_STEP: Final = "RelightStep"
 SEARCH_STATUS: Final = "RelightStatus"
 SEARCH_ALGORITHM: Final = "RelightAlgorithm"
 SEARCH_TASK: Final = "RelightTask"
+SEARCH_WAITING: Final = "RelightWaiting"
 
 CANCELLED_WORKFLOW: Final = "its workflow was cancelled"
-"""Failure of rollouts that ended with their run; whoever drives it again starts them anew."""
+"""Failure of rollouts that ended with their run; they are started again when the run is resumed."""
 RUN_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 _INSPECTION = re.compile(r"\.(inspect-\d+)$")
 _INSPECTION_WORKFLOW = re.compile(r"/(inspect-\d+)$")
@@ -107,7 +110,7 @@ def regrade_id(run: str, grader: str) -> str:
 
 
 def preflight_rollout_id(run: str, mode: str, number: int) -> str:
-    """Id of a rollout that looks for trouble before the first step: `<run>-preflight-train`, then `...-train-2`."""
+    """Id of a preflight rollout: `<run>-preflight-train`, then `...-train-2`."""
     return f"{run}-preflight-{mode}" + (f"-{number}" if number > 1 else "")
 
 
@@ -117,13 +120,13 @@ def rollout_workflow_id(rollout_id: str) -> str:
 
 
 def rollout_of_workflow(workflow_id: str) -> str:
-    """The rollout that a workflow plays."""
+    """The id of the rollout that a workflow runs."""
     return _INSPECTION_WORKFLOW.sub(r".\1", workflow_id.removeprefix("rollout/"))
 
 
-def is_inspection(workflow_id: str) -> bool:
-    """Whether a rollout's workflow is an inspection."""
-    return _INSPECTION_WORKFLOW.search(workflow_id) is not None
+def task_name(kind: str | None, position: int | None) -> str | None:
+    """`train/17` or `eval/17`: the 17th, from 0, of that data set; by the kind or the mode of its rollout."""
+    return None if position is None else f"{'train' if kind == 'train' else 'eval'}/{position}"
 
 
 def planned_rollout_id(run: str, step: int, group: int, index: int, evaluation: bool = False) -> str:

@@ -1,11 +1,12 @@
-"""What workflows and activities say to each other through Temporal.
+"""Inputs and results of workflows, activities, signals and queries.
 
-Ids and small scalars only: rows travel through Postgres. One model in and one out, so that fields can be added; a field
-added later has a default, since histories of live runs hold the older form.
+Ids and small scalars only: rows travel through Postgres. A field added later has a default, for histories without it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -15,16 +16,17 @@ from relight.types.rollout import FailureClass, RolloutConfig
 from relight.types.run_file import RunFile
 
 Kind = Literal["train", "eval"]
+KEPT_EVALUATIONS = 10
 
 
 class Payload(BaseModel):
-    """Base. Unknown keys are ignored, so that older code reads what newer code wrote."""
+    """Base class. Unknown keys are ignored, so that older code can read what newer code wrote."""
 
     model_config = ConfigDict(extra="ignore")
 
 
 class Cursor(Payload):
-    """Where a run stands, carried from one continue-as-new to the next."""
+    """The state of a run, carried from one continue-as-new to the next."""
 
     epoch: int
     step: int
@@ -35,21 +37,39 @@ class Cursor(Payload):
     rewards: list[float] = Field(default_factory=list[float])
     """Mean reward of the last steps, newest last; at most 20."""
     evaluations: dict[int, float] = Field(default_factory=dict[int, float])
-    """Held-out reward by policy version; the first and the newest 10."""
+    """Held-out score by policy version; the first and the newest 10."""
     concurrency: int | None = None
     """As `set_concurrency` left it."""
     first_version: int = 0
     """The policy version that the run started from: 0, or the step at which it was forked."""
     replays: bool = False
-    """Nothing is sampled: the parent's rollouts train."""
+    """Nothing is sampled: the run trains on its parent's rollouts."""
     warnings: dict[str, str] = Field(default_factory=dict[str, str])
-    """As the last notice told them."""
+    """From the last notice."""
     looked_ahead: bool = False
     """The preflight is over."""
+    evaluated: int = -1
+    """The newest policy version whose evaluation is over, with or without a score."""
+    started: list[tuple[int, int]] = Field(default_factory=list[tuple[int, int]])
+    """Batches of the open step that were started, by step and number."""
+    closed: list[tuple[int, int]] = Field(default_factory=list[tuple[int, int]])
+    """Those whose report is counted."""
+    failures: list[str] = Field(default_factory=list[str])
+    """Why the update of the open step failed, newest last."""
+    phase: str = "starting"
+    waiting_for: str | None = None
+    paused: bool = False
+    refused: int = 0
+
+
+def kept_evaluations(by_version: Mapping[int, float]) -> dict[int, float]:
+    """The evaluations that a run carries: the first and the newest 10."""
+    versions = sorted(by_version)
+    return {version: by_version[version] for version in sorted({*versions[:1], *versions[-KEPT_EVALUATIONS:]})}
 
 
 class Parent(BaseModel):
-    """The run that a run comes from."""
+    """The run that a fork or replay was made from."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -67,28 +87,30 @@ class TrainingInput(RunFile):
     parent: Parent | None = None
     """Where the run is a fork or a replay; read when the run is new."""
     actor: str = "operator"
-    """Who starts it, or drives it again."""
+    """Who starts or resumes it."""
+    lifts: datetime | None = None
+    """The time of the cancel that `relight resume` lifts; a later one is not lifted."""
+    asked: str | None = None
+    """Mark of the request over HTTP that it is started for; it may be called off until the run has begun."""
     history_limit: int = Field(default=4000, ge=1)
-    """Events after which the workflow continues as new, between two steps."""
+    """Events after which the workflow continues as new, between two steps or in a wait."""
     gpu_queue: str = GPU_QUEUE
-    """Where a GPU host is asked for."""
+    """Task queue on which a GPU host is claimed."""
 
     def file(self) -> RunFile:
         """The run file alone."""
-        return RunFile.model_validate(
-            self.model_dump(exclude={"cursor", "parent", "actor", "history_limit", "gpu_queue"})
-        )
+        return RunFile.model_validate(self.model_dump(include=set(RunFile.model_fields)))
 
 
 class RunRequest(Payload):
-    """Names a run and who drives it."""
+    """A run, and the epoch of the workflow that drives it."""
 
     run: str
     epoch: int = 0
 
 
 class BeginInput(Payload):
-    """First activity of a run."""
+    """Input of `begin_run`, the first activity of a run."""
 
     run: str
     driver: str
@@ -97,20 +119,26 @@ class BeginInput(Payload):
     parent: Parent | None = None
     actor: str = "operator"
     epoch: int | None = None
-    """Of the execution that a reset brought back: the ended run is driven again, unless somebody else has done so."""
+    """Epoch of an execution that was reset: it drives the ended run again, unless another workflow does."""
+    lifts: datetime | None = None
+    """The time of the cancel that `relight resume` lifts."""
+    asked: str | None = None
+    temporal_address: str | None = None
+    """The Temporal server that drives the run; filled in by the activity."""
+    temporal_namespace: str | None = None
 
 
 class RunState(Payload):
-    """What `begin_run` found or made."""
+    """Answer of `begin_run`."""
 
     run: str
     epoch: int
     next_step: int
     total_steps: int
-    evaluated: list[int] = Field(default_factory=list[int])
-    """Versions whose evaluation is recorded."""
+    evaluated: int = -1
+    """The newest version whose evaluation is recorded."""
     finished: bool = False
-    """The run has ended well: there is nothing left to do."""
+    """The run has finished: there is nothing left to do."""
     evaluations: dict[int, float] = Field(default_factory=dict[int, float])
     concurrency: int | None = None
     first_version: int = 0
@@ -122,23 +150,12 @@ class Readiness(Payload):
 
     ready: bool
     waiting_for: str | None = None
-
-
-class BatchQuery(RunRequest):
-    """Has this batch closed?"""
-
-    step: int
-    batch: int
-
-
-class BatchAnswer(Payload):
-    """The report of a batch that has closed, or None."""
-
-    report: BatchReport | None = None
+    paused: bool = False
+    """The run's row says that it is paused."""
 
 
 class CloseRolloutInput(Payload):
-    """Close a rollout that was cancelled."""
+    """Input of `close_rollout`: a cancelled rollout to close."""
 
     rollout_id: str
     actor: str = "temporal"
@@ -148,13 +165,13 @@ class CloseRolloutInput(Payload):
 
 
 class CheckInput(RunRequest):
-    """What a run needs before it can go on."""
+    """What a run needs before it can continue."""
 
     agent: str
     runner_queue: str
     gpu_queue: str | None = None
     phase: str = "starting"
-    """What the run does once nothing is missing."""
+    """The phase of the run when nothing is missing."""
     grader: str | None = None
 
 
@@ -168,7 +185,7 @@ class GpuClaim(Payload):
 
 
 class EngineInput(RunRequest):
-    """Ask a GPU host to hold a run's model."""
+    """Input of `prepare_engines`: the model that a GPU host has to load."""
 
     model: str
     vllm: dict[str, Any] = Field(default_factory=dict[str, Any])
@@ -183,25 +200,25 @@ class EngineState(Payload):
 
 
 class StepInput(RunRequest):
-    """Names a step."""
+    """A step of a run."""
 
     step: int
 
 
 class StepPlan(Payload):
-    """A planned step, or why there is none: counts only, the rows are in Postgres."""
+    """A planned step, or why there is none. It has counts only; the rows are in Postgres."""
 
     run: str
     step: int
     state: Literal["planned", "paused", "stopped", "recorded"] = "planned"
-    """`paused` and `stopped` planned nothing; `recorded`: the step is done."""
+    """`paused` and `stopped`: nothing was planned; `recorded`: the step is done."""
     batches: int = 0
     rollouts: int = 0
     learning_rate: float | None = None
 
 
 class BatchInput(RunRequest):
-    """Input of RolloutBatchWorkflow: which rows of a plan to play, and where."""
+    """Input of RolloutBatchWorkflow: which rollouts of a plan to run, and where."""
 
     step: int
     """The step; in an evaluation the policy version."""
@@ -212,17 +229,25 @@ class BatchInput(RunRequest):
     config: RolloutConfig = Field(default_factory=RolloutConfig)
     concurrency: int | None = None
     notify: bool = False
-    """Tell `train/<run>` by `batch_done`."""
+    """Send `batch_done` to `train/<run>` at the end."""
     grader_queue: str | None = None
+    fresh: bool = True
+    """False after a continue-as-new: rollouts that were cancelled meanwhile stay cancelled."""
+    ended: int = 0
+    """Rollouts that ended before it continued as new."""
+    failed: int = 0
+    """Those of them that failed."""
+    held: str | None = None
+    """Why it was held when it continued as new."""
 
 
 class Notice(RunRequest):
-    """What the store found about a run while its workflow was not looking; the newest one counts."""
+    """What the store found out about a run and its workflow has to know; the newest one counts."""
 
     paused: bool = False
-    """The run is paused by now, as its row says."""
+    """The run's row says that it is paused."""
     warnings: dict[str, str] = Field(default_factory=dict[str, str])
-    """All that it should know and that does not stop it, by name."""
+    """All warnings of the run, by name."""
 
 
 class BatchReport(Payload):
@@ -240,6 +265,22 @@ class BatchReport(Payload):
     failures: dict[str, int] = Field(default_factory=dict[str, int])
 
 
+class BatchQuery(CheckInput):
+    """Input of `batch_status`: which batches of a step to check, and what the run needs meanwhile."""
+
+    step: int
+    batches: list[int]
+    ending: bool = False
+    """The run is ending: what it needs is not checked, and a cancel is no error."""
+
+
+class BatchAnswer(Readiness):
+    """Reports of batches that have closed, and the numbers of those that ended without closing."""
+
+    reports: list[BatchReport] = Field(default_factory=list[BatchReport])
+    ended: list[int] = Field(default_factory=list[int])
+
+
 class RolloutInput(Payload):
     """Input of RolloutWorkflow."""
 
@@ -252,7 +293,7 @@ class RolloutInput(Payload):
     config: RolloutConfig = Field(default_factory=RolloutConfig)
     first_try: int = 1
     grader_queue: str | None = None
-    """Task queue of the runners that serve its grader, where it has one."""
+    """Task queue of the runners that serve its grader, if it has one."""
 
 
 class AttemptInput(Payload):
@@ -276,6 +317,14 @@ class GradeInput(Payload):
     epoch: int = 0
 
 
+class NamedRewards(Payload):
+    """The named rewards and the feedback of a grader."""
+
+    dimensions: dict[str, float] = Field(default_factory=dict[str, float])
+    """The first one is the reward that counts."""
+    feedback: str | None = None
+
+
 class RolloutResult(Payload):
     """Output of RolloutWorkflow, and of `run_attempt` and `grade_attempt` for their try."""
 
@@ -289,38 +338,44 @@ class RolloutResult(Payload):
     gone: bool = False
     """Cancelled or superseded: nothing ran."""
     grader: str | None = None
-    """Set where the agent ended well and this grader has yet to give the reward."""
+    """Set if the agent succeeded and this grader has yet to give the reward."""
     fence: int | None = None
-    """Of the attempt that is to be graded."""
+    """Fence of the attempt that is to be graded."""
+    named: NamedRewards | None = None
+    """Set if an attempt was graded again, which writes nothing."""
 
 
-class AdvanceInput(RunRequest):
-    """What is left to run in a batch?"""
+class NextRolloutsInput(RunRequest):
+    """Input of `advance_batch`, which finds the rollouts that are left to run."""
 
     step: int
     kind: Kind = "train"
     batch: int
     lost: list[tuple[int, int]] = Field(default_factory=list[tuple[int, int]])
-    """Group and index of rollouts whose workflow ended without a word: they close as `infrastructure`."""
+    """Group and index of rollouts whose workflow ended without a result: they are closed as `infrastructure`."""
     fresh: bool = False
-    """The batch has just begun. What was cancelled with an earlier execution of it is open again."""
+    """The batch has just begun: rollouts that were cancelled with an earlier execution of it are opened again."""
 
 
-class Advance(Payload):
+class NextRollouts(Payload):
     """Rollouts to run now, by group, index and try; or, with nothing left, the report of the batch; or `held`."""
 
     rollouts: list[tuple[int, int, int]] = Field(default_factory=list[tuple[int, int, int]])
+    tasks: dict[int, int] = Field(default_factory=dict[int, int])
+    """The position of each group's task in its data set."""
     report: BatchReport | None = None
     held: str | None = None
-    """Why the batch is not closed though nothing is left: too much failed, and the run has paused itself."""
+    """Why the batch is not closed although nothing is left: too many rollouts failed and the run was paused."""
     warnings: dict[str, str] | None = None
-    """All of the run's, where this changed any."""
+    """All warnings of the run, if any has changed."""
 
 
 class PreflightState(Payload):
-    """Rollouts that a preflight plays now; with none left it has found nothing that stops the run."""
+    """Rollouts that a preflight has to run; none: it is over, and found nothing that stops the run."""
 
     rollouts: list[str] = Field(default_factory=list[str])
+    tasks: dict[str, str] = Field(default_factory=dict[str, str])
+    """The task of each, as `names.task_name` writes it."""
 
 
 class UpdateResult(Payload):
@@ -346,10 +401,13 @@ class EvaluationInput(RunRequest):
 
 
 class EvaluationResult(Payload):
-    """Mean over real rewards; failures are counted beside it."""
+    """The scores of an evaluation."""
 
     version: int
+    score: float | None = None
+    """Mean over all rollouts; a failure counts as `failures.rewards` of the run file says, by default 0."""
     reward: float | None = None
+    """Mean over real rewards."""
     rewarded: int = 0
     failed: int = 0
 
@@ -365,27 +423,29 @@ class RegradeInput(Payload):
     actor: str = "operator"
     begun: bool = False
     after: str = ""
-    """The last rollout that was looked at."""
+    """The last rollout that was processed."""
     graded: int = 0
     failed: int = 0
 
 
 class RegradePage(Payload):
-    """Rollout and attempt of what is to be judged next."""
+    """The rollouts and attempts to grade next."""
 
     attempts: list[tuple[str, str]] = Field(default_factory=list[tuple[str, str]])
 
 
-class Judgements(Payload):
-    """Rewards to keep: rollout, attempt, value."""
+class RegradedRewards(Payload):
+    """Rewards of a regrade to record: rollout, attempt, value."""
 
     run: str
     grader: str
     rewards: list[tuple[str, str, float]]
+    named: dict[str, NamedRewards] = Field(default_factory=dict[str, NamedRewards])
+    """Named rewards by attempt."""
 
 
 class RegradeResult(Payload):
-    """How many attempts the grader gave a reward, and how many it failed on."""
+    """How many attempts the grader graded, and on how many it failed."""
 
     run: str
     grader: str
@@ -403,7 +463,7 @@ class ChangeInput(RunRequest):
 
 
 class ChangeResult(Payload):
-    """What came of a change."""
+    """The result of a change."""
 
     accepted: bool
     reason: str = ""
@@ -413,7 +473,7 @@ class ChangeResult(Payload):
 
 
 class FinishInput(RunRequest):
-    """Close a run."""
+    """Input of `finish_run`."""
 
     status: Literal["finished", "failed", "cancelled"]
     error: str | None = None
@@ -433,7 +493,8 @@ class Progress(Payload):
     batches: int = 0
     rewards: list[float] = Field(default_factory=list[float])
     evaluations: dict[int, float] = Field(default_factory=dict[int, float])
+    """Held-out score by policy version."""
     refused: int = 0
     counters: dict[str, int] = Field(default_factory=dict[str, int])
     warnings: dict[str, str] = Field(default_factory=dict[str, str])
-    """What the run should know and does not stop it, by name."""
+    """Warnings by name."""

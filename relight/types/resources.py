@@ -1,10 +1,13 @@
-"""What a rollout is given: models and prompts, by name. The names and fields are Agent Lightning 0.3's."""
+"""Resources of rollouts: models and prompts, by name. The names and fields are Agent Lightning 0.3's."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+
+MAIN_LLM = "main_llm"
+"""Name of the attempt's own model among the resources, if they have no other."""
 
 
 class Resource(BaseModel):
@@ -23,13 +26,13 @@ class LLM(Resource):
 
     resource_type: Literal["llm"] = "llm"
     endpoint: str
-    """Base URL, with `/v1` where the client wants it: `<gateway>/rollout/<r>/attempt/<a>/v1`."""
+    """Base URL, with `/v1` if the client needs it: `<gateway>/rollout/<r>/attempt/<a>/v1`."""
     model: str
     api_key: str | None = None
     sampling_parameters: dict[str, Any] = Field(default_factory=dict)
 
     def get_base_url(self) -> str:
-        """The base URL to hand to a client."""
+        """The base URL for a client."""
         return self.endpoint
 
 

@@ -1,4 +1,4 @@
-"""Rollouts and attempts: the rows that everything else refers to.
+"""Rollouts and attempts: statuses, failure classes, configuration.
 
 Status names are Agent Lightning 0.3's; `failure_class` says more than a status can.
 """
@@ -14,7 +14,7 @@ Mode = Literal["train", "val", "test"]
 
 
 class RolloutStatus(StrEnum):
-    """Where a rollout stands."""
+    """The status of a rollout."""
 
     QUEUING = "queuing"
     PREPARING = "preparing"
@@ -26,7 +26,7 @@ class RolloutStatus(StrEnum):
 
 
 class AttemptStatus(StrEnum):
-    """Where one try at a rollout stands."""
+    """The status of an attempt."""
 
     PREPARING = "preparing"
     RUNNING = "running"
@@ -37,32 +37,32 @@ class AttemptStatus(StrEnum):
 
 
 class FailureClass(StrEnum):
-    """Why an attempt brought no reward."""
+    """Why an attempt has no reward."""
 
     AGENT_ERROR = "agent_error"
-    """The agent raised, exited or was killed by its own doing."""
+    """The agent raised an exception, exited, or caused its own death."""
     TIMEOUT = "timeout"
     """It ran longer than `timeout_seconds`."""
     UNRESPONSIVE = "unresponsive"
     """No span and no generation for `unresponsive_seconds`."""
     OUT_OF_MEMORY = "out_of_memory"
-    """It passed its memory limit."""
+    """It exceeded its memory limit."""
     INFRASTRUCTURE = "infrastructure"
-    """The runner, the gateway or the store failed it."""
+    """The runner, the gateway or the store failed."""
     ENGINE_ERROR = "engine_error"
     """A model call failed on the platform's side and no later try of it succeeded."""
     GRADER_ERROR = "grader_error"
-    """The agent ended well, its grader did not."""
+    """The agent succeeded, its grader failed."""
     INVALID_REWARD = "invalid_reward"
     """The reward is not a finite number, or beyond 1e18, which spoils a batch in 32 bits."""
     NO_REWARD = "no_reward"
-    """The agent ended well and gave no reward."""
+    """The agent succeeded and gave no reward."""
     CANCELLED = "cancelled"
-    """Somebody cancelled it."""
+    """It was cancelled, by itself or with its run."""
 
     @property
     def attempt_status(self) -> AttemptStatus:
-        """0.3's name for an attempt that ended so."""
+        """0.3's status of an attempt that failed like this."""
         if self is FailureClass.TIMEOUT:
             return AttemptStatus.TIMEOUT
         if self is FailureClass.UNRESPONSIVE:
@@ -71,12 +71,12 @@ class FailureClass(StrEnum):
 
     @property
     def rollout_status(self) -> RolloutStatus:
-        """0.3's name for a rollout that ended so."""
+        """0.3's status of a rollout that failed like this."""
         return RolloutStatus.CANCELLED if self is FailureClass.CANCELLED else RolloutStatus.FAILED
 
 
 PLATFORM_FAILURES = frozenset({FailureClass.INFRASTRUCTURE, FailureClass.ENGINE_ERROR, FailureClass.GRADER_ERROR})
-"""Classes that are not the agent's doing; only these are filled up (semantics 11)."""
+"""Classes that the platform causes; only groups with these are filled up (rule 11)."""
 AGENT_FAILURES = tuple(
     kind
     for kind in FailureClass
@@ -84,7 +84,7 @@ AGENT_FAILURES = tuple(
     and kind not in PLATFORM_FAILURES
     and kind is not FailureClass.CANCELLED
 )
-"""What 0.3 calls `failed`: the agent's own failures, deadlines aside."""
+"""Classes that 0.3 calls `failed`: the agent's own failures except those of deadlines."""
 
 
 class RolloutConfig(BaseModel):
@@ -97,7 +97,7 @@ class RolloutConfig(BaseModel):
     unresponsive_seconds: float | None = Field(default=None, gt=0)
     """Longest time without a span or a generation."""
     memory_limit_bytes: int | None = Field(default=None, ge=16 * 1024 * 1024)
-    """Most memory that each process of an attempt may allocate beyond its imports; it runs in a process of its own."""
+    """Memory that each process of an attempt may allocate beyond its imports; the attempt then has its own process."""
     max_attempts: int = Field(default=1, ge=1)
     """Tries by the agent. Attempts that the platform failed don't count."""
     retry_condition: list[FailureClass] = Field(default_factory=list[FailureClass])
@@ -108,7 +108,7 @@ class RolloutConfig(BaseModel):
     @field_validator("retry_condition", mode="before")
     @classmethod
     def _spell_out(cls, conditions: Any) -> Any:
-        """0.3's `failed` stands for several classes."""
+        """Expand 0.3's `failed` to its classes."""
         if not isinstance(conditions, list) or "failed" not in conditions:
             return cast("Any", conditions)
         others = [condition for condition in cast("list[Any]", conditions) if condition != "failed"]
@@ -132,6 +132,8 @@ class Attempt(BaseModel):
     failure_class: FailureClass | None = None
     error: dict[str, Any] | None = None
     reward: float | None = None
+    spans_dropped: int = 0
+    """Spans that were not kept: malformed, or beyond what an attempt may send."""
 
 
 class Rollout(BaseModel):
@@ -143,6 +145,8 @@ class Rollout(BaseModel):
     end_time: float | None = None
     mode: Mode | None = None
     resources_id: str | None = None
+    resources_version: int | None = None
+    """The version of these resources that all its attempts see."""
     status: RolloutStatus = RolloutStatus.QUEUING
     config: RolloutConfig = Field(default_factory=RolloutConfig)
     metadata: dict[str, Any] = Field(default_factory=dict)
@@ -153,6 +157,6 @@ class Rollout(BaseModel):
 
 
 class AttemptedRollout(Rollout):
-    """A rollout together with the attempt at hand."""
+    """A rollout with one of its attempts."""
 
     attempt: Attempt

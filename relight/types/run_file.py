@@ -1,4 +1,4 @@
-"""The run file: everything that a training needs to know, one JSON object.
+"""The run file: the configuration of a run, one JSON object.
 
 `temporal workflow start --type TrainingWorkflow --input-file run.json` and `relight train run.json` read the same
 schema (`relight schema` prints it). Unknown keys are errors. Relative paths are relative to the data root
@@ -7,63 +7,90 @@ schema (`relight schema` prints it). Unknown keys are errors. Relative paths are
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from relight.errors import ConfigError
-from relight.types.hyperparameters import parse_hyperparameters, trainer_numbers
+from relight.types.hyperparameters import (
+    LossAggregation,
+    LossSequence,
+    estimator_options,
+    parse_hyperparameters,
+    trainer_numbers,
+)
+from relight.types.learning_rate_schedule import check_schedule
 from relight.types.names import RUNNER_QUEUE, runner_queue
 from relight.types.rollout import FailureClass, RolloutConfig
 from relight.types.upstreams import Upstream, check_names
+from relight.types.verl_keys import flatten_verl_keys
+from relight.types.vllm_keys import check_vllm_keys
 
 OWN_REWARD = "agent"
-"""In the place of a grader's name where the agent gave the reward."""
+"""Stands for a grader's name in rewards that the agent gave itself."""
 MOST_ROLLOUTS = 100_000
 """Of a step."""
 AGENT_PATTERN = r"^[A-Za-z_][A-Za-z0-9_.-]*$"
-Estimator = Literal["grpo", "grpo_no_std", "rloo", "reinforce_plus_plus_baseline"]
+Estimator = Literal[
+    "grpo",
+    "grpo_no_std",
+    "grpo_vectorized",
+    "grpo_passk",
+    "gpg",
+    "rloo",
+    "rloo_vectorized",
+    "reinforce_plus_plus",
+    "reinforce_plus_plus_baseline",
+    "opo",
+]
 
 
 class Section(BaseModel):
-    """Base of all sections: unknown keys are errors."""
+    """Base class of all sections: unknown keys are errors."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
 class Data(Section):
-    """Where the tasks come from: JSONL or Parquet by path or URL, or `dataset:<id>` of a set already in the store."""
+    """Where the tasks come from: JSONL or Parquet by path or URL, or a set that is in the store already: `store:<name>`
+    as `relight data put` named it, or `dataset:<id>`."""
 
     train: str
-    """Tasks to train on; one JSON object (or Parquet row) is one task."""
+    """Tasks to train on; one JSON value a line (or one Parquet row) is one task."""
     evaluation: str | None = None
     """Held-out tasks."""
     required_fields: list[str] = Field(default_factory=list[str])
     """Fields that every row must have; a row without one is an error before the run starts."""
     shuffle: bool = True
-    """Shuffle the training tasks anew in each epoch, by the run's seed."""
+    """Shuffle the training tasks again in each epoch, by the run's seed."""
 
 
 class Algorithm(Section):
-    """How a step's rewards become an update. Names and meanings are verl's."""
+    """How a step's rewards are turned into an update. Names and meanings are verl's."""
 
     name: Estimator = "grpo"
     """Advantage estimator: `grpo` (arXiv 2402.03300), `grpo_no_std` (Dr. GRPO, arXiv 2503.20783),
-    `rloo` (arXiv 2402.14740), `reinforce_plus_plus_baseline` (arXiv 2501.03262)."""
+    `grpo_passk` (arXiv 2503.19595), `gpg` (arXiv 2504.02546), `rloo` (arXiv 2402.14740), `reinforce_plus_plus` and
+    `reinforce_plus_plus_baseline` (arXiv 2501.03262), `opo` (arXiv 2505.23585); `_vectorized` computes the same
+    otherwise."""
     learning_rate: float = Field(default=1e-6, gt=0)
     weight_decay: float = Field(default=0.01, ge=0)
     grad_clip: float = Field(default=1.0, gt=0)
     """Largest norm of the gradient."""
     ppo_epochs: int = Field(default=1, ge=1)
     """Passes over a step's rows."""
-    mini_batches: int = Field(default=1, ge=1)
-    """Optimizer steps a pass."""
+    mini_batches: int | None = Field(default=None, ge=1)
+    """Optimizer steps a pass: one, unless `verl.actor.ppo_mini_batch_size` says how many tasks one takes."""
     clip_ratio: float = Field(default=0.2, gt=0)
     clip_ratio_low: float | None = Field(default=None, gt=0)
     clip_ratio_high: float | None = Field(default=None, gt=0)
     entropy_coeff: float = 0.0
-    loss_agg_mode: Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean"] = "seq-mean-token-mean"
-    """How the tokens' losses become one; each rollout pulls the same, however many rows it has."""
+    loss_agg_mode: LossAggregation = "seq-mean-token-mean"
+    """How the tokens' losses become one: the mean over all trained tokens, or the mean over sequences of each one's
+    mean or sum; `-norm` divides by `verl.actor.loss_scale_factor`, or else by the longest response of the step."""
+    sequence: LossSequence = "rollout"
+    """What the `seq-mean` modes take for a sequence: all rows of a rollout together, or each row, as verl does."""
     loss_mode: str = "vanilla"
     """verl's policy loss by name."""
     level: Literal["transition", "trajectory"] = "transition"
@@ -73,27 +100,45 @@ class Algorithm(Section):
 
 
 class Sampling(Section):
-    """How the policy is sampled, in training and evaluation alike."""
+    """How the policy is sampled in training, and in evaluations unless these say otherwise."""
 
     temperature: float = Field(default=1.0, gt=0)
     top_p: float = Field(default=1.0, gt=0, le=1)
-    top_k: int = -1
+    top_k: int = Field(default=-1, ge=-1)
+    """-1 and 0: all tokens."""
     max_tokens: int | None = Field(default=None, ge=1)
     """Longest answer in tokens; an agent may ask for less."""
     stop: list[str] = Field(default_factory=list[str])
     agent_chooses: bool = False
-    """Let the agent's own sampling parameters through instead of these."""
+    """Let the agent's own sampling parameters through instead of these; each call trains at its own temperature. With
+    `algorithm.rollout_correction` those but `temperature` are refused that change which tokens can be sampled."""
+
+
+class EvaluationSampling(Section):
+    """How the policy is sampled in evaluations; keys that are not given are as in training."""
+
+    temperature: float | None = Field(default=None, ge=0)
+    """0: the likeliest token."""
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    top_k: int | None = Field(default=None, ge=-1)
+    max_tokens: int | None = Field(default=None, ge=1)
+    stop: list[str] | None = None
+    agent_chooses: bool | None = None
 
 
 class Evaluation(Section):
-    """When the held-out tasks are played."""
+    """When and how the policy is evaluated on the held-out tasks. A task may name its source in its field
+    `data_source`; then the scores are also shown by source."""
 
     every: int = Field(default=0, ge=0)
     """Steps between evaluations; 0: only at the start and the end."""
     at_start: bool = True
     at_end: bool = True
     samples: int = Field(default=1, ge=1)
-    """Rollouts of each held-out task."""
+    """Rollouts of each held-out task: k of pass@k."""
+    pass_threshold: float = 1.0
+    """Reward with which a sample counts as passed; pass@k is the share of tasks of which a sample did."""
+    sampling: EvaluationSampling = Field(default_factory=EvaluationSampling)
     limit: int | None = Field(default=None, ge=1)
     """Use only the first tasks of the set."""
 
@@ -109,10 +154,11 @@ class PauseAbove(Section):
 
 
 class Failures(Section):
-    """What becomes of rollouts that bring no reward, and when a run that hurts pauses itself or warns."""
+    """What rollouts without a reward count, and which failures pause a run or make it warn."""
 
     rewards: dict[FailureClass, float] = Field(default_factory=dict[FailureClass, float])
-    """Reward given to a failure class; without one, only a real reward trains."""
+    """Reward given to a failure class; without one, only a real reward trains, and the failure counts as 0 in the score
+    of an evaluation."""
     short_groups: Literal["fill_up", "train", "drop"] = "fill_up"
     """A group that lost members to the platform: sample more, train what is left, or drop it."""
     fill_up_rounds: int = Field(default=2, ge=0, le=2)
@@ -122,16 +168,31 @@ class Failures(Section):
     pause_without_reward: bool = True
     """A step, or an evaluation, without one real reward pauses the run."""
     stalled_after_seconds: float | None = Field(default=1800.0, gt=0)
-    """Warn where no rollout, step or evaluation has ended for so long and the run waits for nothing; null: never."""
+    """Warn if no rollout, step or evaluation has ended for so long although the run waits for nothing; null: never."""
     pause_when_stalled: bool = False
-    """Pause the run then, too."""
+    """Pause the run in that case, too."""
     warn_equal_rewards: int | None = Field(default=3, ge=1)
-    """Warn where rewards were equal within every group of so many steps in a row: nothing is learned; null: never."""
+    """Warn if all rewards of each group were equal in so many steps in a row: nothing is learned; null: never."""
 
     @field_validator("pause_above", mode="before")
     @classmethod
     def _for_both(cls, value: Any) -> Any:
         return {"agent": value, "platform": value} if value is None or isinstance(value, int | float) else value
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        usual = Failures.model_fields["fill_up_rounds"].default
+        if self.short_groups != "fill_up" and self.fill_up_rounds != usual:
+            raise ValueError(
+                f"`failures.fill_up_rounds`: {self.fill_up_rounds} would do nothing with `short_groups: "
+                f"{self.short_groups}`, which fills nothing up: leave it out, or write `short_groups: fill_up`"
+            )
+        if self.pause_when_stalled and self.stalled_after_seconds is None:
+            raise ValueError(
+                "`failures.pause_when_stalled`: true would do nothing without `stalled_after_seconds`: give the "
+                "seconds, or leave it out"
+            )
+        return self
 
 
 class Checkpoints(Section):
@@ -143,19 +204,19 @@ class Checkpoints(Section):
     from the environment of the GPU workers. Without it: what the setting `checkpoints` says, or the GPU host's own home
     folder, from where no other host can go on."""
     keep_last: int = Field(default=2, ge=1)
-    """Newest checkpoints that stay."""
+    """Number of newest checkpoints that are kept."""
     keep_every: int = Field(default=0, ge=0)
-    """Checkpoints of steps that this divides stay; 0: none for that reason."""
+    """Checkpoints of steps that this number divides are kept; 0: none."""
     keep_best: int = Field(default=1, ge=0)
-    """Versions with the best held-out reward that stay."""
+    """Number of versions with the best held-out score that are kept."""
 
     @field_validator("url")
     @classmethod
     def _check_url(cls, value: str | None) -> str | None:
-        return check_place(value) if value is not None else None
+        return check_location(value) if value is not None else None
 
 
-def check_place(place: str) -> str:
+def check_location(place: str) -> str:
     """A directory, or a URL without credentials.
 
     Raises:
@@ -170,12 +231,12 @@ def check_place(place: str) -> str:
 
 
 class RunFile(Section):
-    """One training."""
+    """The configuration of a run."""
 
     agent: str = Field(min_length=1, pattern=AGENT_PATTERN)
     """Name of an agent that runners serve."""
     grader: str | None = Field(default=None, min_length=1, pattern=AGENT_PATTERN)
-    """Name of a grader that runners serve; its reward counts then, and none that the agent gives itself."""
+    """Name of a grader that runners serve; then its reward counts, not one that the agent gives itself."""
     runner_queue: str = RUNNER_QUEUE
     """Task queue prefix of the runners; they poll `<runner_queue>.<agent>` and `<runner_queue>.<grader>`."""
     model: str = Field(min_length=1)
@@ -195,17 +256,17 @@ class RunFile(Section):
     """Retries and deadlines."""
     failures: Failures = Field(default_factory=Failures)
     preflight: bool = True
-    """Play a rollout of each kind before step 1, in no step: what would fail every time ends the run at once."""
+    """Run a rollout of each kind before step 1; if it shows that all would fail, the run ends at once."""
     isolation: Literal["process", "shared"] = "process"
     concurrency: int | None = Field(default=None, ge=1)
-    """Most rollouts of this run under way at once; without it the runners' slots decide."""
+    """Limit on the rollouts of this run under way at once; without it the runners' own limits apply."""
     engine_wait_seconds: float = Field(default=300.0, gt=0)
-    """How long a model call waits at the gateway while its engine or the store is away."""
+    """How long a model call waits at the gateway while its engine or the store does not answer."""
     seed: int = 0
     checkpoint_every: int = Field(default=1, ge=1)
     """Steps between full checkpoints (weights, optimizer, random state)."""
     checkpoints: Checkpoints = Field(default_factory=Checkpoints)
-    """Where they lie and which stay; a URL alone is `checkpoints.url`."""
+    """Where policy versions are stored and which are kept; a URL alone is `checkpoints.url`."""
     resources: dict[str, Any] = Field(default_factory=dict[str, Any])
     """Prompt templates and other resources by name, beside the model."""
     upstreams: list[Upstream] = Field(default_factory=list[Upstream])
@@ -213,7 +274,7 @@ class RunFile(Section):
     verl: dict[str, Any] = Field(default_factory=dict[str, Any])
     """verl's own keys, nested or dotted."""
     vllm: dict[str, Any] = Field(default_factory=dict[str, Any])
-    """vLLM's own engine arguments."""
+    """vLLM's own engine arguments, with `_` or `-`."""
 
     @property
     def grader_queue(self) -> str | None:
@@ -241,28 +302,63 @@ class RunFile(Section):
             raise ValueError("give `epochs` or `steps`, not both")
         if self.grader == OWN_REWARD:
             raise ValueError(f"`grader` can't be called {OWN_REWARD!r}: rewards of agents themselves are kept so")
-        if self.data.evaluation is None and self.evaluation.every:
-            raise ValueError("`evaluation.every` needs `data.evaluation`, the held-out tasks")
+        if self.data.evaluation is None and (idle := _differing(self.evaluation, Evaluation())):
+            raise ValueError(f"`evaluation.{idle}` needs `data.evaluation`, the held-out tasks")
         if self.group_size < 2:
             raise ValueError(
-                f"`algorithm.name: {self.algorithm.name}` compares samples of a task: `group_size` must be 2 or more"
+                f"`group_size` must be 2 or more: `algorithm.name: {self.algorithm.name}` compares samples, and a step "
+                "trains on no group of one"
             )
         check_step_size(self.group_size, self.batch_size)
-        if self.algorithm.mini_batches > self.batch_size:
-            raise ValueError("`algorithm.mini_batches` can't be more than `batch_size`: a mini-batch holds whole tasks")
+        if (rollouts := self.evaluation.samples * (self.evaluation.limit or 1)) > MOST_ROLLOUTS:
+            raise ValueError(
+                f"`evaluation.samples` {self.evaluation.samples} makes {rollouts} rollouts or more an evaluation; "
+                f"{MOST_ROLLOUTS} are the most"
+            )
+        if (parts := self.algorithm.mini_batches or 1) > self.batch_size:
+            raise ValueError(
+                f"`algorithm.mini_batches`: {parts} is more than `batch_size`, {self.batch_size}: a mini-batch holds "
+                "whole tasks"
+            )
         self._check_numbers()
         return self
 
     def _check_numbers(self) -> None:
-        """The trainer would refuse the same only at its first update."""
+        """Check engine and trainer keys, which would otherwise fail only at their start or the first update."""
+        algorithm = self.algorithm
         try:
-            parse_hyperparameters(trainer_numbers(self.algorithm, self.sampling.temperature, self.verl))
+            check_vllm_keys(self.vllm)
+            flat = flatten_verl_keys(self.verl)
+            check_schedule(flat)
+            estimator_options(algorithm.name, flat)
+            parse_hyperparameters(
+                trainer_numbers(algorithm, self.sampling.temperature, flat, self.group_size, algorithm.learning_rate)
+            )
         except ConfigError as error:
             raise ValueError(error.message) from error
+        tasks = flat.get("actor.ppo_mini_batch_size")
+        if (tasks or 1) > self.batch_size:
+            raise ValueError(f"`verl.actor.ppo_mini_batch_size`: {tasks} is more than `batch_size`, {self.batch_size}")
+        one = tasks == self.batch_size if tasks else (algorithm.mini_batches or 1) == 1
+        if one and flat.get("actor.shuffle"):
+            raise ValueError(
+                "`verl.actor.shuffle` would do nothing to one mini-batch: set `algorithm.mini_batches`, or leave it out"
+            )
+        if self.sampling.agent_chooses and flat.get("model.use_fused_kernels"):
+            raise ValueError(
+                "`sampling.agent_chooses` can't be used with `verl.model.use_fused_kernels`: verl's fused kernels take "
+                "one temperature for all rows"
+            )
+
+
+def _differing(given: Evaluation, usual: Evaluation) -> str:
+    """The first key that only has an effect with an evaluation; empty if there is none."""
+    names = [name for name in Evaluation.model_fields if name not in ("at_start", "at_end")]
+    return next((name for name in names if getattr(given, name) != getattr(usual, name)), "")
 
 
 def check_step_size(group_size: int, batch_size: int) -> None:
-    """Refuse steps of which neither plan nor rows could be held.
+    """Refuse steps that are too large for one plan and its rows.
 
     Raises:
         ValueError: there are too many rollouts in a step.
@@ -275,7 +371,7 @@ def check_step_size(group_size: int, batch_size: int) -> None:
 
 
 def describe(error: ValidationError) -> str:
-    """One line a fault: key, what was given, what is wanted."""
+    """One line for each fault: key, what is wrong, what was given."""
     lines: list[str] = []
     for fault in error.errors(include_url=False):
         key = ".".join(str(part) for part in fault["loc"])
@@ -300,3 +396,15 @@ def parse_run_file(data: Any) -> RunFile:
         return RunFile.model_validate(data)
     except ValidationError as error:
         raise ConfigError(f"run file: {describe(error)}") from error
+
+
+def differing_keys(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """Dotted keys whose values differ between two run files."""
+    found: list[str] = []
+    for key in sorted({*old, *new}):
+        a, b = old.get(key), new.get(key)
+        if isinstance(a, Mapping) and isinstance(b, Mapping):
+            found += differing_keys(a, b, f"{prefix}{key}.")
+        elif a != b:
+            found.append(f"{prefix}{key}")
+    return found

@@ -1,4 +1,4 @@
-"""What the rollout store holds and answers, with Agent Lightning 0.3's names and fields; what is ours is additive."""
+"""Types of the rollout store, with Agent Lightning 0.3's names and fields, and additional ones."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ UNSET: Final = Unset()
 
 
 class Dispatch(BaseModel):
-    """Who dispatches a rollout: nobody but those who dequeue it, or a RolloutWorkflow on a task queue."""
+    """How a rollout is dispatched: by a runner that dequeues it, or by a RolloutWorkflow on a task queue."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -45,7 +45,7 @@ class Dispatch(BaseModel):
 
 
 class EnqueueRolloutRequest(BaseModel):
-    """A rollout to be."""
+    """A rollout to enqueue."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -76,8 +76,18 @@ class WorkerStatus(StrEnum):
     UNKNOWN = "unknown"
 
 
+class Gpu(BaseModel):
+    """A GPU of a worker's host."""
+
+    name: str
+    memory_bytes: int
+
+
 class Worker(BaseModel):
-    """A process that runs agents, as the store knows it. All times are Unix seconds."""
+    """A process of the platform or of an external runner, as the store knows it. All times are Unix seconds.
+
+    What follows `current_attempt_id` 0.3 does not know; it is of Relight's own processes, as they report it.
+    """
 
     worker_id: str
     status: WorkerStatus = WorkerStatus.UNKNOWN
@@ -88,6 +98,21 @@ class Worker(BaseModel):
     last_idle_time: float | None = None
     current_rollout_id: str | None = None
     current_attempt_id: str | None = None
+    kind: str = "external"
+    """external, runner, orchestrator, gateway, gpu-worker or store."""
+    host: str | None = None
+    pid: int | None = None
+    version: str | None = None
+    """Of Relight."""
+    serves: list[str] = Field(default_factory=list[str])
+    """Agents and graders."""
+    queues: list[str] = Field(default_factory=list[str])
+    """Temporal's task queues that it polls."""
+    doing: list[str] = Field(default_factory=list[str])
+    """Rollouts, or activities and what they are about; newest last."""
+    memory_bytes: int | None = None
+    """Resident, that of its children too."""
+    gpus: list[Gpu] = Field(default_factory=list[Gpu])
 
 
 class SpanStatus(BaseModel):
@@ -124,13 +149,17 @@ class Span(BaseModel):
 
 
 class PaginatedResult(Sequence[T], Generic[T]):
-    """A page of a query: a list that also knows where it stands."""
+    """A page of a query's results: a list with its position and the total."""
 
-    def __init__(self, items: Sequence[T], *, limit: int, offset: int, total: int) -> None:
+    def __init__(
+        self, items: Sequence[T], *, limit: int, offset: int, total: int, following: str | None = None
+    ) -> None:
         self.items = list(items)
         self.limit = limit
         self.offset = offset
         self.total = total
+        self.next = following
+        """The cursor of the next page, if the query used cursors; None: this is the last page."""
 
     @overload
     def __getitem__(self, index: int) -> T: ...

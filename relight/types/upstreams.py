@@ -33,7 +33,7 @@ class Upstream(BaseModel):
     api_key_env: str | None = None
     """Environment variable of the gateway that holds the key; None: no key is sent."""
     models: list[str] = Field(min_length=1)
-    """The models that are asked here. Where several providers have one, the others stand in for one that is away."""
+    """The models that this provider serves. If several have one, the others are used when one does not answer."""
 
     @field_validator("base_url")
     @classmethod

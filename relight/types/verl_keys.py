@@ -1,4 +1,4 @@
-"""The run file's `verl:` keys: which of verl's own settings Relight hands on, and to which part of verl.
+"""The run file's `verl:` keys: which of verl's own settings Relight passes on, and to which part of verl.
 
 Keys carry the names that they have in verl's configuration, nested or dotted: `actor.clip_ratio_c`,
 `actor.optim.betas`, `actor.fsdp_config.param_offload`, `model.use_remove_padding`,
@@ -40,11 +40,10 @@ LOSS_KEYS: dict[str, tuple[type, ...]] = {
     "actor.policy_loss.ppo_kl_coef": _FLOAT,
     "actor.policy_loss.dro_beta": _FLOAT,
 }
-"""Read anew for each update: fields of verl's actor configuration, which its losses read."""
+"""Read for each update: fields of verl's actor configuration, which its losses read."""
 
 BATCH_KEYS: dict[str, tuple[type, ...]] = {
     "actor.ppo_epochs": (int,),
-    "actor.ppo_mini_batch_size": (int,),
     "actor.shuffle": (bool,),
     "actor.ppo_micro_batch_size_per_gpu": (int,),
     "actor.ppo_infer_micro_batch_size_per_gpu": (int,),
@@ -57,7 +56,7 @@ BATCH_KEYS: dict[str, tuple[type, ...]] = {
     "actor.optim.clip_grad": _FLOAT,
     "actor.optim.betas": _BETAS,
 }
-"""Read anew for each update: how the batch is cut, and the optimizer's numbers."""
+"""Read for each update: how the batch is divided, and the optimizer's hyper-parameters."""
 
 CORRECTION_KEYS: dict[str, tuple[type, ...]] = {
     _CORRECTION + "rollout_is": (str, type(None)),
@@ -68,7 +67,7 @@ CORRECTION_KEYS: dict[str, tuple[type, ...]] = {
     _CORRECTION + "bypass_mode": (bool,),
     _CORRECTION + "loss_type": (str,),
 }
-"""Read anew for each update: verl's correction of the mismatch between sampler and trainer."""
+"""Read for each update: verl's correction of the mismatch between sampler and trainer."""
 
 MODEL_KEYS: dict[str, tuple[type, ...]] = {
     "model.use_remove_padding": (bool,),
@@ -113,17 +112,26 @@ OPTIMIZER_KEYS: dict[str, tuple[type, ...]] = {
 }
 """Read when the trainer process starts: which optimizer is built."""
 
+PLAN_KEYS: dict[str, tuple[type, ...]] = {
+    "algorithm.norm_adv_by_std_in_grpo": (bool,),
+    "actor.ppo_mini_batch_size": (int,),
+    "actor.optim.lr_scheduler_type": (str,),
+    "actor.optim.lr_warmup_steps": (int,),
+    "actor.optim.lr_warmup_steps_ratio": _FLOAT,
+    "actor.optim.total_training_steps": (int,),
+    "actor.optim.min_lr_ratio": _FLOAT,
+    "actor.optim.num_cycles": _FLOAT,
+    "actor.optim.zero_indexed_step": (bool,),
+}
+"""Read when a step is planned and its advantages are computed; the trainer gets only the results."""
+
 STARTUP_KEYS = {**MODEL_KEYS, **ENGINE_KEYS, **OPTIMIZER_KEYS}
-KNOWN_KEYS = {**LOSS_KEYS, **BATCH_KEYS, **CORRECTION_KEYS, **STARTUP_KEYS}
+KNOWN_KEYS = {**LOSS_KEYS, **BATCH_KEYS, **CORRECTION_KEYS, **PLAN_KEYS, **STARTUP_KEYS}
 
 _DECIDED_ELSEWHERE = {
-    "actor.optim.lr_scheduler_type": "each step has its own learning rate: set `algorithm.learning_rate`",
-    "actor.optim.lr_warmup_steps": "each step has its own learning rate: set `algorithm.learning_rate`",
-    "actor.optim.lr_warmup_steps_ratio": "each step has its own learning rate: set `algorithm.learning_rate`",
     "actor.data_loader_seed": "the run file's `seed` decides",
     "actor.rollout_n": "the run file's `group_size` decides",
     "algorithm.adv_estimator": "the run file's `algorithm.name` decides",
-    "algorithm.norm_adv_by_std_in_grpo": "the run file's `algorithm.name` decides: `grpo` or `grpo_no_std`",
 }
 
 
@@ -146,6 +154,11 @@ def flatten_verl_keys(keys: Mapping[str, Any]) -> dict[str, Any]:
 def startup_keys(flat: Mapping[str, Any]) -> dict[str, Any]:
     """Those of the flat keys that are fixed for the life of a trainer process."""
     return {key: value for key, value in flat.items() if key in STARTUP_KEYS}
+
+
+def names_correction(keys: Mapping[str, Any]) -> bool:
+    """Whether any of the keys, nested or dotted, is one of `algorithm.rollout_correction`. Checks nothing."""
+    return any(name.startswith(_CORRECTION) for name, _ in _dotted(keys, ""))
 
 
 def section(flat: Mapping[str, Any], prefix: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What one can see of runs: the answers of the store's read-only routes.
+"""Views of runs and rollouts: the answers of the store's read-only routes.
 
 Readers ignore keys that they don't know, so an older command line reads a newer service.
 """
@@ -9,6 +9,8 @@ from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from relight.types.store import Gpu
 
 T = TypeVar("T")
 
@@ -28,7 +30,7 @@ class Page(View, Generic[T]):
 
 
 class Counts(View):
-    """How the rollouts of a step or an evaluation stand."""
+    """Numbers of rollouts of a step or an evaluation by status."""
 
     planned: int = 0
     """All of them."""
@@ -53,7 +55,7 @@ class StepView(View):
     rollouts: Counts = Field(default_factory=Counts)
     reward: float | None = None
     unchanged: bool = False
-    """Every group was dropped: the weights stayed."""
+    """No optimizer step was made: the weights are unchanged."""
     plan: dict[str, Any] = Field(default_factory=dict[str, Any])
     metrics: dict[str, Any] = Field(default_factory=dict[str, Any])
     seconds: dict[str, float] = Field(default_factory=dict[str, float])
@@ -62,15 +64,31 @@ class StepView(View):
     recorded_at: datetime | None = None
 
 
-class EvaluationView(View):
-    """The held-out tasks, played by one policy version."""
+class EvaluationFigures(View):
+    """Scores of the held-out tasks, or of those of one data source."""
 
-    version: int
+    score: float | None = None
+    """Mean over all rollouts; a failure counts as `failures.rewards` of the run file says, by default 0."""
     reward: float | None = None
     """Mean over real rewards."""
     rewarded: int = 0
     failed: int = 0
+    tasks: int = 0
+    samples: int = 1
+    """Of each task."""
+    spread: float | None = None
+    """Standard deviation of a task's samples, as the score counts them, on average over the tasks; null with one."""
+    pass_at_k: float | None = None
+    """Share of the tasks of which a sample reached `evaluation.pass_threshold`."""
     seconds: float | None = None
+
+
+class EvaluationView(EvaluationFigures):
+    """The evaluation of one policy version on the held-out tasks."""
+
+    version: int
+    sources: dict[str, EvaluationFigures] = Field(default_factory=dict[str, EvaluationFigures])
+    """By data source, if the tasks name theirs in `data_source`."""
 
 
 class OpenEvaluation(View):
@@ -92,7 +110,7 @@ class VersionView(View):
     export_bytes: int = 0
     checkpoint_bytes: int = 0
     export_deleted_at: datetime | None = None
-    """By retention: the row stays, the files are gone."""
+    """Deleted by retention: the row is kept, the files are removed."""
     checkpoint_deleted_at: datetime | None = None
 
 
@@ -121,7 +139,7 @@ class GpuHostView(View):
 
 
 class WorkerView(View):
-    """A process that announced itself."""
+    """A process that reported itself to the store."""
 
     worker_id: str
     kind: str
@@ -129,6 +147,18 @@ class WorkerView(View):
     pid: int | None = None
     serves: list[str] = Field(default_factory=list[str])
     status: str
+    doing: list[str] = Field(default_factory=list[str])
+    """Rollouts, or activities and what they are about; newest last."""
+    rollout_id: str | None = None
+    """The newest of its rollouts."""
+    attempt_id: str | None = None
+    version: str | None = None
+    """Of Relight."""
+    queues: list[str] = Field(default_factory=list[str])
+    """Task queues that it polls."""
+    memory_bytes: int | None = None
+    """Resident, that of its children too."""
+    gpus: list[Gpu] = Field(default_factory=list[Gpu])
     last_heartbeat: datetime
     started_at: datetime
     seconds_ago: float
@@ -136,7 +166,7 @@ class WorkerView(View):
 
 
 class ClusterView(View):
-    """Everything that runs, whichever run it serves."""
+    """All workers, GPU hosts and engines."""
 
     workers: list[WorkerView]
     gpu_hosts: list[GpuHostView]
@@ -151,8 +181,10 @@ class RunSummary(View):
     phase: str | None = None
     paused: bool = False
     pause_reason: str | None = None
+    cancel_requested: datetime | None = None
+    """From then on nothing of the run begins until `relight resume` lifts the cancel."""
     warnings: dict[str, str] = Field(default_factory=dict[str, str])
-    """What it should know and does not stop it, by name."""
+    """Warnings by name."""
     waiting_for: str | None = None
     error: str | None = None
     agent: str
@@ -163,9 +195,9 @@ class RunSummary(View):
     reward: float | None = None
     """Mean training reward of the newest step."""
     held_out: float | None = None
-    """Held-out reward of the newest evaluation."""
+    """Held-out score of the newest evaluation."""
     stored_bytes: int = 0
-    """Of the exports and checkpoints that it keeps; those of a parent are the parent's."""
+    """Of the exports and checkpoints that it keeps, without those of its parent."""
     created_at: datetime
     finished_at: datetime | None = None
 
@@ -183,6 +215,11 @@ class RunView(RunSummary):
     resources_id: str | None = None
     parent_run: str | None = None
     parent_step: int | None = None
+    temporal_address: str | None = None
+    """The Temporal server that drives it, or drove it last."""
+    temporal_namespace: str | None = None
+    drive_again_at: datetime | None = None
+    """When it is resumed automatically, after its workflow was lost."""
     replays: bool = False
     """Trains on its parent's rollouts."""
     open_step: StepView | None = None
@@ -221,17 +258,23 @@ class RolloutSummary(View):
     counted: str | None = None
     """The attempt that counts."""
     inspects: str | None = None
-    """The rollout that it repeats, where it is an inspection."""
+    """The rollout that it repeats, if it is an inspection."""
     created_at: datetime
     ended_at: datetime | None = None
 
 
 class RewardView(View):
-    """A reward and who gave it."""
+    """A reward and its grader."""
 
     attempt_id: str
     grader: str
+    dimension: str = "primary"
+    """Its name, if several were given."""
+    primary: bool = True
+    """The one that counts, of those that its grader gave."""
     value: float
+    feedback: str | None = None
+    """Its grader's feedback."""
     created_at: datetime
 
 
@@ -247,8 +290,10 @@ class AttemptView(View):
     error: dict[str, Any] | None = None
     """Type, message, traceback."""
     output: str = ""
-    """Tail of what it printed."""
+    """The end of its output."""
     output_bytes: int = 0
+    spans_dropped: int = 0
+    """Spans that were dropped: malformed, or over the limit of an attempt."""
     reward: float | None = None
     worker_id: str | None = None
     metadata: dict[str, Any] = Field(default_factory=dict[str, Any])
@@ -279,6 +324,10 @@ class GenerationView(View):
     attempt_id: str
     call_number: int
     choice: int
+    sequence_id: int | None = None
+    """Its number among the spans and calls of its rollout."""
+    response_id: str | None = None
+    """The answer's `id` as the engine gave it, by which a client's own trace knows it."""
     route: str
     request: Any = None
     response: Any = None
@@ -312,7 +361,7 @@ class AuditView(View):
 
 
 class CommandView(View):
-    """A command that came over HTTP, and what came of it."""
+    """A command that came over HTTP, and its result."""
 
     command_id: str
     run: str
@@ -322,7 +371,29 @@ class CommandView(View):
     created_at: datetime
     tries: int = 0
     waiting_for: str | None = None
-    """Why the last try did nothing."""
+    """Why the last try had no effect."""
     done_at: datetime | None = None
     refused: str | None = None
     result: dict[str, Any] | None = None
+
+
+class PieceView(View):
+    """A piece of an upload that is stored."""
+
+    upload: str
+    piece: int
+    rows: int
+
+
+class DatasetView(View):
+    """A data set in the store, by name."""
+
+    name: str
+    dataset_id: str
+    """SHA-256 of its rows."""
+    rows: int
+    updated_at: datetime
+    runs: list[str] = Field(default_factory=list[str])
+    """Runs that use it, or are to be started with it."""
+    sample: list[dict[str, Any]] = Field(default_factory=list[dict[str, Any]])
+    """Its first rows, if they were asked for."""

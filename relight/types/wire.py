@@ -1,4 +1,4 @@
-"""What runner, gateway and store service say to each other (HTTP, JSON).
+"""Requests and answers between runner, gateway and store service (HTTP, JSON).
 
 Every mutating request can be sent twice: its key makes the second one answer like the first.
 """
@@ -11,17 +11,21 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from relight.types.resources import NamedResources
 from relight.types.rollout import FailureClass, RolloutConfig
+from relight.types.store import Gpu, WorkerStatus
 from relight.types.upstreams import Upstream
+
+MAX_ITEMS = 1000
+"""Most items in one request."""
 
 
 class Message(BaseModel):
-    """Base: unknown keys are errors. NaN and infinity stay what they are, so that the store can judge them."""
+    """Base class: unknown keys are errors. NaN and infinity are kept, so that the store can check for them."""
 
     model_config = ConfigDict(extra="forbid", ser_json_inf_nan="constants")
 
 
 class OpenRequest(Message):
-    """Open an attempt at a rollout (semantics 1)."""
+    """Open an attempt at a rollout (rule 1)."""
 
     rollout_id: str
     try_number: int = Field(ge=1)
@@ -56,17 +60,20 @@ class OpenedAttempt(Message):
     run: str | None = None
     step: int | None = None
     mode: Literal["train", "val", "test"] | None = None
+    metadata: dict[str, Any] = Field(default_factory=dict[str, Any])
     input: Any = None
+    resources_id: str | None = None
+    resources_version: int | None = None
     resources: NamedResources = Field(default_factory=dict)
     sampling: dict[str, Any] = Field(default_factory=dict[str, Any])
     config: RolloutConfig
     isolation: Literal["process", "shared"] = "process"
     alone: bool = False
-    """Run it alone: its process died twice already (semantics 4)."""
+    """Run it in a process of its own: its process died twice already (rule 4)."""
     deaths: int = 0
-    """Attempts at it under which a process died; with one more than 4 it is given up."""
+    """Its attempts whose process died; with more than 4 the rollout is given up."""
     grader: str | None = None
-    """Who gives its reward; None: the agent does."""
+    """The grader that gives its reward; None: the agent does."""
 
 
 class OpenAnswer(Message):
@@ -95,37 +102,41 @@ class SpanRecord(Message):
     end_time: float | None = None
 
 
-class FinishRequest(Message):
-    """Close an attempt. `failure_class` None means that it ended well with `reward`."""
+class AgentEnd(Message):
+    """What an agent left at its end."""
 
     attempt_id: str
     fence: int
+    output: str = ""
+    """Tail of what it printed."""
+    output_bytes: int = 0
+    duration_seconds: float = 0.0
+    spans_dropped: int = Field(default=0, ge=0)
+    """Spans that were not kept: malformed, or beyond what an attempt may send."""
+
+
+class GradingRequest(AgentEnd):
+    """The agent ended well; the attempt stays open until its grader has finished it."""
+
+
+class FinishRequest(AgentEnd):
+    """Close an attempt. `failure_class` None means that it ended well with `reward`."""
+
     failure_class: FailureClass | None = None
     reward: float | None = None
     message: str = ""
     error: dict[str, Any] | None = None
     """Type, message, traceback."""
-    output: str = ""
-    """Tail of what it printed."""
-    output_bytes: int = 0
-    duration_seconds: float = 0.0
     spans: list[SpanRecord] = Field(default_factory=list[SpanRecord])
     """Spans not sent before."""
+    dimensions: dict[str, float] = Field(default_factory=dict[str, float])
+    """Named rewards, `reward` first; empty if it has no name."""
+    feedback: str | None = None
+    """The grader's feedback."""
     grader: str = "agent"
-    """Who gave the reward. A grader says nothing about output and duration: the runner has handed these over."""
+    """Who gave the reward. A grader says nothing about output and duration: the runner has sent these before."""
     died: bool = False
-    """A process that it shared died under it, and nobody is known to blame: a death of the rollout (semantics 4)."""
-
-
-class HandOver(Message):
-    """The agent ended well; the attempt stays open until its grader has finished it."""
-
-    attempt_id: str
-    fence: int
-    output: str = ""
-    """Tail of what it printed."""
-    output_bytes: int = 0
-    duration_seconds: float = 0.0
+    """A process that it shared died under it, by no known fault of one attempt: a death of the rollout (rule 4)."""
 
 
 class TranscriptCall(Message):
@@ -136,20 +147,20 @@ class TranscriptCall(Message):
 
 
 class Transcript(Message):
-    """What a grader judges an attempt by."""
+    """What a grader gets to see of an attempt."""
 
     input: Any = None
     """The rollout's task."""
     calls: list[TranscriptCall] = Field(default_factory=list[TranscriptCall])
     """In order."""
     output: str = ""
-    """Tail of what the agent printed."""
+    """The end of the agent's output."""
     outcome: AttemptOutcome | None = None
-    """How the attempt ended, if it has: then there is nothing to judge."""
+    """How the attempt ended, if it has: then there is nothing to grade."""
 
 
 class ResolveRequest(Message):
-    """Who is behind this key?"""
+    """Look up the attempt of a key."""
 
     rollout_id: str
     attempt_id: str
@@ -157,13 +168,13 @@ class ResolveRequest(Message):
 
 
 class RecallRequest(ResolveRequest):
-    """What was the answer of this call? Its agent says that it did not arrive."""
+    """Ask for the answer of a call whose agent says that it did not arrive."""
 
     call_number: int
 
 
 class UndeliveredCall(Message):
-    """A committed generation whose answer may not have arrived (semantics 8)."""
+    """A committed generation whose answer may not have arrived (rule 8)."""
 
     call_number: int
     request_hash: str
@@ -172,23 +183,38 @@ class UndeliveredCall(Message):
 
 
 class RecalledCall(Message):
-    """A call's answer, where it is known."""
+    """A call's answer, if it is known."""
 
     call: UndeliveredCall | None = None
 
 
+class ResourceModel(Message):
+    """A model among a rollout's resources that the gateway forwards to."""
+
+    name: str
+    """The model name in calls."""
+    resource: str
+    base_url: str
+    model: str
+    """Its name at the endpoint."""
+    api_key: str | None = None
+
+
 class CallContext(Message):
-    """What the gateway must know to serve an attempt's model calls."""
+    """What the gateway needs to serve an attempt's model calls."""
 
     rollout_id: str
     attempt_id: str
     run: str | None
     step: int | None
     model: str
+    """The model of calls that name none: the policy, or the model of the rollout's resources."""
     seed_base: str
-    """`run file's seed/step/group/index/try`: hashed with the call number into the seed (semantics 7)."""
+    """`run file's seed/step/group/index/try`: hashed with the call number into the seed (rule 7)."""
     sampling: dict[str, Any]
     agent_chooses_sampling: bool
+    corrected: bool = False
+    """The step's update compares the sampler's logprobs with the trainer's."""
     min_version: int | None
     max_version: int | None
     """Policy versions that the step allows."""
@@ -197,6 +223,7 @@ class CallContext(Message):
     undelivered: list[UndeliveredCall] = Field(default_factory=list[UndeliveredCall])
     upstreams: list[Upstream] = Field(default_factory=list[Upstream])
     """Providers of other models that the run file names."""
+    resource_models: list[ResourceModel] = Field(default_factory=list[ResourceModel])
 
 
 class EngineInfo(Message):
@@ -226,8 +253,8 @@ class Choice(Message):
     """False where the agent closed the stream before the end."""
 
 
-class GenerationRecord(Message):
-    """One model call as the gateway saw it."""
+class CallKey(Message):
+    """Names a model call of an attempt whose token is alive."""
 
     rollout_id: str
     attempt_id: str
@@ -235,6 +262,11 @@ class GenerationRecord(Message):
     """SHA-256 hex of the attempt's token: a dead one is a conflict."""
     call_number: int
     request_hash: str
+
+
+class GenerationRecord(CallKey):
+    """One model call as the gateway saw it."""
+
     route: str
     request: dict[str, Any]
     response: dict[str, Any]
@@ -250,14 +282,9 @@ class GenerationRecord(Message):
     """`yes` only for a stream that the agent itself closed."""
 
 
-class CallFailure(Message):
+class CallFailure(CallKey):
     """A model call that the platform failed; a later success of the same request clears it."""
 
-    rollout_id: str
-    attempt_id: str
-    token_hash: str
-    call_number: int
-    request_hash: str
     message: str
 
 
@@ -271,9 +298,91 @@ class CommitResult(Message):
 
 
 class DeliveryMark(Message):
-    """Whether the answer of a call reached the agent. `unknown` takes a `no` back: it is being given again."""
+    """Whether the answer of a call reached the agent. `unknown` revokes a `no`: the answer is being sent again."""
 
     rollout_id: str
     attempt_id: str
     call_number: int
     delivered: Literal["yes", "no", "unknown"]
+
+
+class Heartbeat(Message):
+    """An attempt's runner is alive."""
+
+    attempt_id: str
+    fence: int
+    worker_id: str
+
+
+class SpanBatch(Message):
+    """Spans of one attempt. Without a fence they are stored and have no other effect."""
+
+    rollout_id: str
+    attempt_id: str
+    fence: int | None = None
+    spans: list[SpanRecord] = Field(max_length=10_000)
+
+
+class SpansStored(Message):
+    """How many of them were new."""
+
+    stored: int
+
+
+class GenerationBatch(Message):
+    """Model calls to commit."""
+
+    items: list[GenerationRecord] = Field(max_length=MAX_ITEMS)
+
+
+class CommitResults(Message):
+    """One result for each item, in order."""
+
+    items: list[CommitResult]
+
+
+class FailureBatch(Message):
+    """Model calls that the platform failed."""
+
+    items: list[CallFailure] = Field(max_length=MAX_ITEMS)
+
+
+class DeliveryBatch(Message):
+    """Deliveries of answers."""
+
+    items: list[DeliveryMark] = Field(max_length=MAX_ITEMS)
+
+
+class EngineList(Message):
+    """Engines that take calls."""
+
+    items: list[EngineInfo]
+
+
+class WorkerReport(Message):
+    """The report of a process that it is alive and what it does; sent every 10 s, and when it becomes busy or idle."""
+
+    worker_id: str
+    kind: str
+    """runner, orchestrator, gateway, gpu-worker or store."""
+    host: str
+    pid: int | None = None
+    serves: list[str] = Field(default_factory=list[str])
+    """Agents that it runs."""
+    status: WorkerStatus = WorkerStatus.IDLE
+    doing: list[str] = Field(default_factory=list[str])
+    """Rollouts, or activities and what they are about; newest last."""
+    current_rollout_id: str | None = None
+    """The newest of its rollouts."""
+    version: str | None = None
+    """Of Relight."""
+    queues: list[str] = Field(default_factory=list[str])
+    """Task queues that it polls."""
+    memory_bytes: int | None = None
+    """Resident, that of its children too."""
+    gpus: list[Gpu] = Field(default_factory=list[Gpu])
+    heartbeat_stats: dict[str, Any] = Field(default_factory=dict[str, Any])
+
+
+class Nothing(Message):
+    """An answer without content."""

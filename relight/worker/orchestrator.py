@@ -6,6 +6,7 @@ import logging
 from asyncio import TaskGroup
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from temporalio.client import Client
@@ -13,14 +14,18 @@ from temporalio.common import WorkerDeploymentVersion
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkerDeploymentConfig
 
 from relight.activities.orchestrator import OrchestratorActivities
-from relight.connections import connect_database, connect_temporal
-from relight.draining import HandBack, working
-from relight.heartbeats import Heartbeats
+from relight.observability.reporting import Doing, keep_reporting, own_report
+from relight.operators.command_loop import keep_doing_commands
 from relight.settings import Settings
-from relight.store.outbox import keep_dispatching
-from relight.worker.commands import keep_obeying
+from relight.store.database import connect_database
+from relight.store.queue.outbox import keep_dispatching
+from relight.store.workers import register_worker
+from relight.temporal.activity_reports import Reported
+from relight.temporal.connection import connect_temporal
+from relight.temporal.draining import RetryElsewhere, keep_working
+from relight.temporal.heartbeats import Heartbeats
+from relight.temporal.server_setup import configure
 from relight.worker.reconciler import keep_reconciling
-from relight.worker.temporal_server import configure
 from relight.workflows import WORKFLOWS
 
 log = logging.getLogger(__name__)
@@ -48,7 +53,7 @@ def make_worker(client: Client, queue: str, activities: Sequence[Any], **options
         "max_cached_workflows": CACHED_WORKFLOWS,
         "max_concurrent_workflow_tasks": WORKFLOW_SLOTS,
         "max_concurrent_activities": ACTIVITY_SLOTS,
-        "interceptors": [HandBack(), Heartbeats(HEARTBEAT_SECONDS)],
+        "interceptors": [RetryElsewhere(), Heartbeats(HEARTBEAT_SECONDS)],
         **options,
     }
     return Worker(
@@ -81,11 +86,19 @@ async def serve(settings: Settings) -> None:
         log.info("orchestrator polls %s", settings.orchestrator_queue, extra={"action": "orchestrator_up"})
         grace = timedelta(seconds=settings.drain_seconds)
         queue = settings.orchestrator_queue
-        options: dict[str, Any] = {"graceful_shutdown_timeout": grace, **versioned(settings)}
+        doing = Doing()
+        interceptors = [RetryElsewhere(), Heartbeats(HEARTBEAT_SECONDS), Reported(doing)]
+        options: dict[str, Any] = {
+            "graceful_shutdown_timeout": grace,
+            "interceptors": interceptors,
+            **versioned(settings),
+        }
         worker = make_worker(client, queue, activities_of(activities), **options)
-        async with working([worker]), TaskGroup() as group:
-            group.create_task(keep_reconciling(database, client))
-            group.create_task(keep_obeying(database, client, queue))
+        async with keep_working([worker]), TaskGroup() as group:
+            group.create_task(keep_reconciling(database, client, queue))
+            group.create_task(keep_doing_commands(database, client, queue))
             group.create_task(keep_dispatching(database, client, queue=queue))
+            report = partial(own_report, "orchestrator", doing, queues=[queue])
+            group.create_task(keep_reporting(partial(register_worker, database), report, doing))
     finally:
         await database.close()

@@ -1,76 +1,144 @@
-"""Compares Postgres with Temporal: a run that nobody drives becomes `interrupted`, and its batches are cancelled.
-One that is driven and stands still is warned of.
+"""Compares Postgres with Temporal: what a run's row says is done, and what Temporal ended is written down.
 
-Postgres says that a run goes on; Temporal knows whether anybody drives it. They differ after a terminate, after the
-loss of Temporal's database, or where a workflow failed before it could say so. `relight train` with the same file, or a
-start of the workflow by hand, then goes on with the run.
+Postgres says that a run goes on; Temporal knows whether a workflow drives it. They differ after a terminate, after the
+loss of Temporal's database, or where a workflow failed before it could say so. Then the run becomes `interrupted`, with
+the reason, and its batches are cancelled. A run that lost its driver by no client's hand is driven again by itself;
+after a terminate of a client's, or an error, `relight resume` does it. One with a cancel on record is cancelled again,
+or closed where no workflow drives it. One that is driven and stands still is warned of.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
+from collections.abc import Mapping
+from typing import Any
 
-from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.client import Client
+from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
-from relight.activities.effects import give_notice
-from relight.errors import PostgresError
+from relight.errors import ConfigError, PostgresError, SupersededError, TemporalError
+from relight.operators.run_workflows import RunWorkflowState, run_workflow_state
+from relight.operators.signals import cancel_workflow, give_notice
+from relight.operators.starting import start_run
+from relight.retrying import Every, logged
 from relight.store.database import Database
-from relight.store.trouble import look_for_stalls
+from relight.store.runs import lifecycle
+from relight.store.runs.health import ACTOR, find_stalls
 from relight.types import names
-from relight.types.payloads import Notice
+from relight.types.payloads import FinishInput, Notice
+from relight.types.run_file import RunFile, parse_run_file
 
 log = logging.getLogger(__name__)
 
 PERIOD_SECONDS = 30.0
+AWAY = (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED)
+"""Errors of the server itself, which are the same for every run."""
+BACKOFF_SECONDS = (0, 60, 300)
+"""How long a run that lost its workflow waits for the next one, by how often it was driven again within the hour. More
+often it is not: the fourth time waits until the first is an hour ago."""
 
 
-async def keep_reconciling(db: Database, client: Client) -> None:
+async def keep_reconciling(db: Database, client: Client, queue: str = names.ORCHESTRATOR_QUEUE) -> None:
     """Look every 30 s, until cancelled. Any number of orchestrators may do so: each finding is written once."""
-    while True:
-        try:
-            await reconcile(db, client)
-            await tell_of_stalls(db, client)
-        except (PostgresError, RPCError) as error:
-            log.warning("can't compare Postgres with Temporal: %s", error, extra={"action": "reconcile_failed"})
-        await asyncio.sleep(PERIOD_SECONDS)
+    errors = (PostgresError, RPCError, TemporalError)
+    async for _ in Every(PERIOD_SECONDS):
+        with logged(log, "can't compare Postgres with Temporal: %s", *errors, action="reconcile_failed"):
+            await reconcile(db, client, queue)
+            await report_stalls(db, client)
 
 
-async def reconcile(db: Database, client: Client) -> list[str]:
-    """Mark runs that nobody drives; returns their names."""
-    found: list[str] = []
-    for run in await db.fetch("running_runs"):
-        if await is_driven(client, run["run"]):
-            continue
-        reason = "nobody drives it: its workflow ended without closing it; start it again with the same run file"
-        if await db.value("interrupt_run", run["run"], run["epoch"], reason):
-            log.warning("run %s: %s", run["run"], reason, extra={"action": "run_interrupted", "run": run["run"]})
-            found.append(run["run"])
-            await cancel_batches(db, client, run["run"])
-    return found
+async def reconcile(db: Database, client: Client, queue: str = names.ORCHESTRATOR_QUEUE) -> list[str]:
+    """Correct what Postgres and Temporal differ in; returns the runs whose row was changed or that were started."""
+    watched = [dict(run) for run in await db.fetch("watched_runs")]
+    return [run["run"] for run in watched if await _compare_one(db, client, queue, run)]
 
 
-async def tell_of_stalls(db: Database, client: Client) -> list[str]:
-    """Tell runs that stand still, and those that move again; returns their names."""
-    stalls = await look_for_stalls(db)
+async def _compare_one(db: Database, client: Client, queue: str, run: Mapping[str, Any]) -> bool:
+    """Compare a run; an error about one does not keep the others from being compared."""
+    try:
+        return await compare(db, client, queue, run)
+    except RPCError as error:
+        if error.status in AWAY:
+            raise
+        log.warning("can't compare run %s: %s", run["run"], error, extra={"action": "reconcile_failed"})
+        return False
+
+
+async def compare(db: Database, client: Client, queue: str, run: Mapping[str, Any]) -> bool:
+    """Correct what Postgres and Temporal differ in about one run, by the row that was read."""
+    driver = await run_workflow_state(client, run)
+    if driver.foreign:
+        return False
+    if run["cancel_requested"] or driver.cancelled:
+        return await _cancel(db, client, run, driver)
+    if driver.is_open:
+        return False
+    if run["status"] == "interrupted" and driver.lost:
+        return await _drive_again(db, client, queue, run)
+    if not await _interrupt(db, client, run, driver):
+        return False
+    if driver.lost:
+        await _drive_again(db, client, queue, run)
+    return True
+
+
+async def _cancel(db: Database, client: Client, run: Mapping[str, Any], driver: RunWorkflowState) -> bool:
+    """Cancel a run's workflow again; close a run that has none."""
+    if driver.is_open:
+        # Looked at once more, after its workflow: that may be one which `relight resume` started since.
+        row = await db.row("get_run", run["run"])
+        if row and row["cancel_requested"] == run["cancel_requested"] and row["status"] in ("running", "interrupted"):
+            await cancel_workflow(client, run["run"], driver.execution or "")
+        return False
+    try:
+        await lifecycle.finish_run(db, FinishInput(run=run["run"], epoch=run["epoch"], status="cancelled"))
+    except SupersededError:
+        return False  # it is driven again
+    log.warning("run %s is cancelled", run["run"], extra={"action": "run_cancelled", "run": run["run"]})
+    await cancel_batches(db, client, run["run"])
+    return True
+
+
+async def _interrupt(db: Database, client: Client, run: Mapping[str, Any], driver: RunWorkflowState) -> bool:
+    """Record that no workflow drives a run, and why."""
+    name = run["run"]
+    reason = f"no workflow drives it: {names.train_id(name)} {driver.ended}"
+    reason += "; it is driven again by itself" if driver.lost else f"; `relight resume {name}` goes on with it"
+    if not await db.value("interrupt_run", name, run["epoch"], reason, driver.lost, list(BACKOFF_SECONDS)):
+        return False
+    log.warning("run %s: %s", name, reason, extra={"action": "run_interrupted", "run": name})
+    await cancel_batches(db, client, name)
+    return True
+
+
+async def _drive_again(db: Database, client: Client, queue: str, run: Mapping[str, Any]) -> bool:
+    """Start the workflow of a run that lost its own, if it is time. It is counted before it is done."""
+    name = run["run"]
+    if not await db.value("drive_again", name, run["epoch"], len(BACKOFF_SECONDS)):
+        return False
+    try:
+        file = parse_run_file({key: value for key, value in run["file"].items() if key in RunFile.model_fields})
+        await start_run(client, queue, name, file, {"actor": ACTOR})
+    except (
+        ConfigError,
+        WorkflowAlreadyStartedError,
+    ) as error:  # another release's file; or `relight resume` was faster
+        log.warning("run %s is not driven again: %s", name, error, extra={"action": "not_driven_again", "run": name})
+        return False
+    log.warning("run %s is driven again", name, extra={"action": "run_driven_again", "run": name})
+    return True
+
+
+async def report_stalls(db: Database, client: Client) -> list[str]:
+    """Warn runs that stand still, and end the warning of those that move again; returns their names."""
+    stalls = await find_stalls(db)
     for stall in stalls:
         log.warning(
             "run %s: %s", stall.run, stall.warnings or "moves again", extra={"action": "stall", "run": stall.run}
         )
         await give_notice(client, Notice(**stall._asdict()))
     return [stall.run for stall in stalls]
-
-
-async def is_driven(client: Client, run: str) -> bool:
-    """Whether the run's workflow is open."""
-    try:
-        description = await client.get_workflow_handle(names.train_id(run)).describe()
-    except RPCError as error:
-        if error.status is RPCStatusCode.NOT_FOUND:
-            return False
-        raise
-    return description.status is WorkflowExecutionStatus.RUNNING
 
 
 async def cancel_batches(db: Database, client: Client, run: str) -> None:

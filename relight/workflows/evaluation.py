@@ -1,14 +1,17 @@
-"""EvaluationWorkflow: plays the held-out tasks with one policy version and records the mean reward."""
+"""EvaluationWorkflow: runs the held-out tasks with one policy version and records the scores."""
 
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from temporalio import workflow
-from temporalio.exceptions import ActivityError, ChildWorkflowError
+from temporalio.exceptions import ActivityError, ChildWorkflowError, WorkflowAlreadyStartedError
 from temporalio.workflow import ParentClosePolicy
 
+from relight.temporal import search_attributes as search
 from relight.types import names
+from relight.types.limit_shares import share
 from relight.types.payloads import (
     BatchInput,
     BatchReport,
@@ -17,29 +20,31 @@ from relight.types.payloads import (
     StepInput,
     StepPlan,
 )
-from relight.types.shares import share
-from relight.workflows import builds, search
-from relight.workflows.calls import store_call
+from relight.workflows import build_versions
+from relight.workflows.activity_calls import may_restart_child, store_call
+from relight.workflows.backoff import Backoff
+from relight.workflows.input import validated_input
 
 
 @workflow.defn(
     name=names.EVALUATION_WORKFLOW,
     failure_exception_types=[ActivityError, ChildWorkflowError],
-    versioning_behavior=builds.ENDS_WHERE_IT_BEGAN,
+    versioning_behavior=build_versions.PINNED,
 )
 class EvaluationWorkflow:
     """One evaluation."""
 
     @workflow.run
-    async def run(self, evaluation: EvaluationInput) -> EvaluationResult:
-        """Plan, play, record."""
+    async def run(self, *inputs: Any) -> EvaluationResult:
+        """Plan, run, record."""
+        evaluation = validated_input(EvaluationInput, inputs)
         place = StepInput(run=evaluation.run, epoch=evaluation.epoch, step=evaluation.version)
         plan = await store_call(names.PLAN_EVALUATION, place, StepPlan)
         workflow.set_current_details(f"{plan.rollouts} held-out rollouts with policy version {evaluation.version}")
-        await asyncio.gather(*(self._play(evaluation, batch, plan.batches) for batch in range(plan.batches)))
+        await asyncio.gather(*(self._run_batch(evaluation, batch, plan.batches) for batch in range(plan.batches)))
         return await store_call(names.RECORD_EVALUATION, place, EvaluationResult)
 
-    async def _play(self, evaluation: EvaluationInput, number: int, batches: int) -> BatchReport:
+    async def _run_batch(self, evaluation: EvaluationInput, number: int, batches: int) -> BatchReport:
         batch = BatchInput(
             run=evaluation.run,
             epoch=evaluation.epoch,
@@ -52,11 +57,22 @@ class EvaluationWorkflow:
             concurrency=share(evaluation.concurrency, batches, number) if evaluation.concurrency else None,
             grader_queue=evaluation.grader_queue,
         )
-        return await workflow.execute_child_workflow(
-            names.BATCH_WORKFLOW,
-            batch,
-            id=names.evaluation_batch_id(evaluation.run, evaluation.version, number),
-            result_type=BatchReport,
-            parent_close_policy=ParentClosePolicy.REQUEST_CANCEL,
-            search_attributes=search.of_step(batch.run, batch.step),
-        )
+        backoff, again = Backoff(), False
+        while True:
+            try:
+                return await workflow.execute_child_workflow(
+                    names.BATCH_WORKFLOW,
+                    batch,
+                    id=names.evaluation_batch_id(evaluation.run, evaluation.version, number),
+                    result_type=BatchReport,
+                    parent_close_policy=ParentClosePolicy.REQUEST_CANCEL,
+                    search_attributes=search.of_step(batch.run, batch.step),
+                )
+            except WorkflowAlreadyStartedError:
+                again = True
+            except ChildWorkflowError as error:
+                if not may_restart_child(error):
+                    raise
+            if again:
+                await workflow.sleep(backoff.seconds(), summary="an earlier batch is ending, or one ended early again")
+            again = True

@@ -1,10 +1,10 @@
-"""What TrainingWorkflow is started with: a run file, or a run file with the cursor of a continue-as-new."""
+"""Validates the inputs of workflows. TrainingWorkflow takes a run file, with a cursor after a continue-as-new."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
@@ -13,16 +13,34 @@ from relight.types import names
 from relight.types.payloads import TrainingInput
 from relight.types.run_file import describe
 
+Model = TypeVar("Model", bound=BaseModel)
+
 
 def bad_input(message: str) -> ApplicationError:
-    """An error that fails the workflow at once instead of wedging its task."""
+    """An error that fails the workflow at once. Any other would fail its task, which Temporal retries for ever."""
     return ApplicationError(message, type=ConfigError.__name__, non_retryable=True)
 
 
-def parse_input(raw: Any) -> TrainingInput:
-    """Validate the input; the message is that of `relight train`."""
+def validated_input(model: type[Model], inputs: tuple[Any, ...]) -> Model:
+    """The one input of a workflow, validated. Workflows accept any input, so that a wrong one fails at once."""
+    kind = workflow.info().workflow_type
+    if len(inputs) != 1:
+        raise bad_input(f"{kind} takes one input, a {model.__name__} as JSON, and got {len(inputs)}")
     try:
-        parsed = TrainingInput.model_validate(raw)
+        return model.model_validate(inputs[0])
+    except ValidationError as error:
+        raise bad_input(f"{kind}: {describe(error)}") from error
+
+
+def parse_input(inputs: tuple[Any, ...]) -> TrainingInput:
+    """Validate the input of TrainingWorkflow, with the messages of `relight train`."""
+    if len(inputs) != 1:
+        raise bad_input(
+            f"TrainingWorkflow takes one input, the run file as JSON, and got {len(inputs)}: "
+            "give it with --input-file, or start the run with `relight train`"
+        )
+    try:
+        parsed = TrainingInput.model_validate(inputs[0])
     except ValidationError as error:
         raise bad_input(f"run file: {describe(error)}") from error
     if parsed.cursor and not workflow.info().continued_run_id:
@@ -31,11 +49,11 @@ def parse_input(raw: Any) -> TrainingInput:
 
 
 def run_name() -> str:
-    """The run's name, out of the workflow's id `train/<name>`."""
+    """The run's name, from the workflow's id `train/<name>`."""
     workflow_id = workflow.info().workflow_id
     name = workflow_id.removeprefix("train/")
     if name == workflow_id or not names.RUN_NAME.fullmatch(name):
         raise bad_input(
-            f"workflow id {workflow_id!r}: start it as train/NAME, where NAME matches {names.RUN_NAME.pattern}"
+            f"workflow id {workflow_id!r}: use train/NAME as the id, where NAME matches {names.RUN_NAME.pattern}"
         )
     return name

@@ -1,52 +1,58 @@
-"""The look before the first step: rollouts that belong to no step, played as all others are."""
+"""The preflight: rollouts that run before the first step and belong to no step."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from datetime import timedelta
 
 from temporalio import workflow
 from temporalio.exceptions import ChildWorkflowError, WorkflowAlreadyStartedError, is_cancelled_exception
 from temporalio.workflow import ParentClosePolicy
 
+from relight.temporal import search_attributes as search
 from relight.types import names
 from relight.types.payloads import PreflightState, RolloutInput, RolloutResult, RunRequest, TrainingInput
-from relight.workflows import search
-from relight.workflows.calls import store_call
+from relight.workflows.activity_calls import store_call
+from relight.workflows.backoff import Backoff
 
-PATIENCE_SECONDS = 600
-"""A rollout that takes longer finds nothing out in time: it is cancelled, and the run begins."""
+TIMEOUT_SECONDS = 600
+"""A rollout that takes longer is cancelled, and the run begins."""
 
 
-async def look_ahead(me: RunRequest, file: TrainingInput, step: int, is_paused: Callable[[], bool]) -> None:
-    """Play until the store has seen enough; the activity fails where something would fail every time."""
-    while rollouts := (await store_call(names.ADVANCE_PREFLIGHT, me, PreflightState, "preflight")).rollouts:
-        playing = [asyncio.create_task(_play(me, file, step, rollout_id)) for rollout_id in rollouts]
+async def run_preflight(request: RunRequest, training: TrainingInput, step: int, is_paused: Callable[[], bool]) -> None:
+    """Run rollouts until the store needs no more; the activity fails if it finds what would fail every time."""
+    backoff = Backoff()
+    while (state := await store_call(names.ADVANCE_PREFLIGHT, request, PreflightState, "preflight")).rollouts:
+        tasks = [
+            asyncio.create_task(_run_rollout(request, training, step, rollout_id, state.tasks.get(rollout_id), backoff))
+            for rollout_id in state.rollouts
+        ]
         try:
-            await _until_ended(playing, is_paused)
+            await _wait_until_ended(tasks, is_paused)
         finally:
-            for one in playing:
+            for one in tasks:
                 one.cancel()
-            await asyncio.gather(*playing, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _until_ended(playing: list[asyncio.Task[None]], is_paused: Callable[[], bool]) -> None:
+async def _wait_until_ended(tasks: list[asyncio.Task[None]], is_paused: Callable[[], bool]) -> None:
     while True:
-        _, waiting = await workflow.wait(playing, timeout=PATIENCE_SECONDS)
+        _, waiting = await workflow.wait(tasks, timeout=TIMEOUT_SECONDS)
         if not waiting or not is_paused():
             return
 
 
-async def _play(me: RunRequest, file: TrainingInput, step: int, rollout_id: str) -> None:
+async def _run_rollout(
+    request: RunRequest, training: TrainingInput, step: int, rollout_id: str, task: str | None, backoff: Backoff
+) -> None:
     rollout = RolloutInput(
         rollout_id=rollout_id,
-        queue=names.runner_queue(file.runner_queue, file.agent),
-        run=me.run,
-        epoch=me.epoch,
+        queue=names.runner_queue(training.runner_queue, training.agent),
+        run=request.run,
+        epoch=request.epoch,
         step=step,
-        config=file.rollout.model_copy(update={"max_attempts": 1}),
-        grader_queue=file.grader_queue,
+        config=training.rollout.model_copy(update={"max_attempts": 1}),
+        grader_queue=training.grader_queue,
     )
     try:
         await workflow.execute_child_workflow(
@@ -55,13 +61,13 @@ async def _play(me: RunRequest, file: TrainingInput, step: int, rollout_id: str)
             id=names.rollout_workflow_id(rollout_id),
             result_type=RolloutResult,
             parent_close_policy=ParentClosePolicy.REQUEST_CANCEL,
-            search_attributes=search.of_step(me.run, step),
-            static_summary="preflight",
+            search_attributes=search.of_rollout(request.run, step, task),
+            static_summary=f"preflight, task {task}" if task else "preflight",
         )
     except WorkflowAlreadyStartedError:
-        await workflow.sleep(timedelta(seconds=2), summary="an older preflight is ending")
+        await workflow.sleep(backoff.seconds(), summary="an earlier preflight is ending")
     except ChildWorkflowError as error:
         if is_cancelled_exception(error):
             raise
         workflow.logger.warning("%s ended without a result: %s", rollout_id, error.cause)
-        await workflow.sleep(timedelta(seconds=1))
+        await workflow.sleep(backoff.seconds())

@@ -1,8 +1,8 @@
 """RolloutWorkflow: the tries at one rollout.
 
-Statuses and rewards are rows, written by the store when an attempt opens and finishes; this decides whether to try
-again, and lets a grader finish what ended well where the run has one. A failure of the agent is a result, never an
-exception.
+The store writes statuses and rewards when an attempt opens and finishes. This workflow decides whether to try again,
+and, if the run has a grader, lets it finish the attempts whose agent succeeded. A failure of the agent is a result,
+never an exception.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from typing import Any
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, is_cancelled_exception
 
+from relight.temporal import search_attributes as search
 from relight.types import names
 from relight.types.payloads import AttemptInput, CloseRolloutInput, GradeInput, RolloutInput, RolloutResult
 from relight.types.rollout import FailureClass, RolloutConfig
-from relight.workflows import builds, search
-from relight.workflows.calls import cause_of, runner_call, store_call
+from relight.workflows import build_versions
+from relight.workflows.activity_calls import cause_of, is_cancel_requested, runner_call, store_call
+from relight.workflows.input import validated_input
 
 LONGEST_BACKOFF_SECONDS = 60.0
 
@@ -31,29 +33,31 @@ def may_try_again(config: RolloutConfig, result: RolloutResult, try_number: int)
 
 
 def backoff_seconds(config: RolloutConfig, try_number: int) -> float:
-    """Wait after a failed try: doubles with every try."""
+    """The wait after a failed try, which doubles with every try."""
     return min(config.backoff_seconds * 2 ** (try_number - 1), LONGEST_BACKOFF_SECONDS)
 
 
-@workflow.defn(name=names.ROLLOUT_WORKFLOW, versioning_behavior=builds.ENDS_WHERE_IT_BEGAN)
+@workflow.defn(name=names.ROLLOUT_WORKFLOW, versioning_behavior=build_versions.PINNED)
 class RolloutWorkflow:
     """One rollout, from its first try to its last."""
 
     @workflow.init
-    def __init__(self, rollout: RolloutInput) -> None:
-        self.rollout = rollout
+    def __init__(self, *inputs: Any) -> None:
+        self.rollout = validated_input(RolloutInput, inputs)
         self.cancel_reason: str | None = None
         self.actor = "temporal"
         self.trying: asyncio.Task[RolloutResult] | None = None
 
     @workflow.run
-    async def run(self, rollout: RolloutInput) -> RolloutResult:
+    async def run(self, *inputs: Any) -> RolloutResult:
         """Try until it ends."""
         self.trying = asyncio.create_task(self._try_until_it_ends())
+        if self.cancel_reason is not None:  # the signal was there before the workflow began
+            self.trying.cancel()
         try:
             result = await self.trying
         except (asyncio.CancelledError, ActivityError) as error:
-            result = await self._ended_by(error)
+            result = await self._result_after(error)
             if is_cancelled_exception(error) and self.cancel_reason is None:
                 self._show(result)
                 raise
@@ -63,9 +67,9 @@ class RolloutWorkflow:
     @workflow.signal(name=names.CANCEL)
     def cancel(self, value: Any = None) -> None:
         """Stop the attempt under way and close the rollout as cancelled; takes a reason, or `reason` and `actor`."""
-        given: dict[str, Any] = value if isinstance(value, dict) else {"reason": value}
-        self.actor = str(given.get("actor") or self.actor)
-        self.cancel_reason = str(given.get("reason") or "cancelled by signal")
+        options: dict[str, Any] = value if isinstance(value, dict) else {"reason": value}
+        self.actor = str(options.get("actor") or self.actor)
+        self.cancel_reason = str(options.get("reason") or "cancelled by signal")
         if self.trying:
             self.trying.cancel()
 
@@ -76,6 +80,7 @@ class RolloutWorkflow:
             if not may_try_again(self.rollout.config, result, number):
                 return result.model_copy(update={"tries": number})
             self._show(result)
+            self._raise_if_cancelled()
             await workflow.sleep(timedelta(seconds=backoff_seconds(self.rollout.config, number)))
             number += 1
 
@@ -83,10 +88,18 @@ class RolloutWorkflow:
         rollout = self.rollout
         attempt = AttemptInput(rollout_id=rollout.rollout_id, try_number=number, run=rollout.run, epoch=rollout.epoch)
         result = await runner_call(names.RUN_ATTEMPT, attempt, RolloutResult, rollout.queue, rollout.run)
-        return await self._grade(result, number) if result.succeeded and result.grader else result
+        if not (result.succeeded and result.grader):
+            return result
+        self._raise_if_cancelled()
+        return await self._grade(result, number)
+
+    def _raise_if_cancelled(self) -> None:
+        """An attempt may end before the cancel reaches it; the rollout is cancelled nevertheless."""
+        if is_cancel_requested() or self.cancel_reason is not None:
+            raise asyncio.CancelledError
 
     async def _grade(self, ended: RolloutResult, number: int) -> RolloutResult:
-        """Let the grader finish an attempt whose agent ended well."""
+        """Let the grader finish an attempt whose agent succeeded."""
         rollout = self.rollout
         grader, attempt_id, fence = ended.grader or "", ended.attempt_id or "", ended.fence or 0
         queue = rollout.grader_queue or names.runner_queue(names.RUNNER_QUEUE, grader)
@@ -101,12 +114,12 @@ class RolloutWorkflow:
         )
         return await runner_call(names.GRADE_ATTEMPT, grade, RolloutResult, queue, rollout.run)
 
-    async def _ended_by(self, error: BaseException) -> RolloutResult:
+    async def _result_after(self, error: BaseException) -> RolloutResult:
         if is_cancelled_exception(error):
-            return await asyncio.shield(self._close(self.cancel_reason or names.CANCELLED_WORKFLOW))
+            return await asyncio.shield(self._close_rollout(self.cancel_reason or names.CANCELLED_WORKFLOW))
         return RolloutResult(rollout_id=self.rollout.rollout_id, message=": ".join(cause_of(error)))
 
-    async def _close(self, reason: str) -> RolloutResult:
+    async def _close_rollout(self, reason: str) -> RolloutResult:
         rollout = self.rollout
         close = CloseRolloutInput(
             rollout_id=rollout.rollout_id, run=rollout.run, epoch=rollout.epoch, message=reason, actor=self.actor

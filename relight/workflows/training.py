@@ -1,15 +1,17 @@
-"""TrainingWorkflow: the one way in.
+"""TrainingWorkflow: one run, from its start to its end.
 
     begin -> wait for runners and a GPU host -> preflight and evaluate
           -> (plan -> batches -> update -> evaluate every k)* -> finish
 
-Every step of that is an activity that can run twice, and every decision is a row in Postgres before it is acted on;
-what is kept here only saves looking. Batches outlive a continue-as-new and report by signal; a lost one costs a minute.
+Each of these is an activity that can run twice, and each decision is a row in Postgres before the workflow acts on it;
+the state kept here only saves queries. Batches outlive a continue-as-new and report by signal; a lost signal costs a
+minute.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from datetime import timedelta
 from typing import Any
 
@@ -24,14 +26,10 @@ from temporalio.exceptions import (
 from temporalio.workflow import ParentClosePolicy
 
 from relight.errors import ConfigError
+from relight.temporal import search_attributes as search
 from relight.types import names
 from relight.types.payloads import (
-    BatchAnswer,
-    BatchInput,
-    BatchQuery,
-    BatchReport,
     BeginInput,
-    CheckInput,
     Cursor,
     EngineInput,
     EngineState,
@@ -40,76 +38,84 @@ from relight.types.payloads import (
     FinishInput,
     GpuClaim,
     Progress,
-    Readiness,
     RunRequest,
     RunState,
     StepPlan,
     UpdateResult,
+    kept_evaluations,
 )
-from relight.types.shares import share
-from relight.workflows import builds, search
-from relight.workflows.calls import HOST_PATIENCE, cause_of, gpu_call, is_lost, store_call
-from relight.workflows.preflight import look_ahead
-from relight.workflows.standing import Standing
+from relight.workflows import build_versions
+from relight.workflows.activity_calls import (
+    START_TIMEOUT,
+    await_then_check_cancel,
+    cause_of,
+    gpu_call,
+    is_cancel_requested,
+    is_host_lost,
+    may_restart_child,
+    raise_if_cancelled,
+    store_call,
+)
+from relight.workflows.backoff import LONGEST_SECONDS, Backoff
+from relight.workflows.preflight import run_preflight
+from relight.workflows.step_batches import StepBatches
 
-CHECK_SECONDS = 60
-"""How often a wait looks at the row that it waits for."""
-OLD_BATCH_SECONDS = 5
-"""How often a batch is started whose id an older execution still holds."""
 KEPT_REWARDS = 20
-RELEASE_PATIENCE = timedelta(minutes=2)
-CANCEL_PATIENCE = timedelta(seconds=30)
-"""How long a run that is cancelled waits for its batches (semantics 20)."""
+RELEASE_TIMEOUT = timedelta(minutes=2)
+CANCEL_TIMEOUT = timedelta(seconds=30)
+"""How long a cancelled run waits for its batches (rule 20)."""
+CANCEL_POLL_SECONDS = 2
 SAME_FAILURES = 3
-"""An update that fails so often in the same way pauses the run (semantics 16)."""
+"""After so many consecutive failures of an update with the same message the run is paused (rule 16)."""
+LONGEST_FAILURE = 300
+"""Characters of the message that are kept, to be compared and shown."""
 
 
 @workflow.defn(
     name=names.TRAINING_WORKFLOW,
     failure_exception_types=[ConfigError, ActivityError, ChildWorkflowError],
-    versioning_behavior=builds.FOLLOWS,
+    versioning_behavior=build_versions.AUTO_UPGRADE,
 )
-class TrainingWorkflow(Standing):
+class TrainingWorkflow(StepBatches):
     """One run, or the part of it between two continue-as-news."""
 
     @workflow.init
-    def __init__(self, raw: Any) -> None:
-        super().__init__(raw)
-        self.batches: dict[tuple[int, int], asyncio.Future[Any]] = {}
+    def __init__(self, *inputs: Any) -> None:
+        super().__init__(*inputs)
         self.finished = False
-        """The run had ended well before this execution began."""
-        self.build = workflow.info().get_current_deployment_version()
-        """Of the orchestrator that began this execution; None where they are not versioned."""
+        """The run had finished before this execution began."""
 
     @workflow.run
-    async def run(self, raw: Any) -> Progress:
-        """Train until the last step, or until somebody says stop."""
+    async def run(self, *inputs: Any) -> Progress:
+        """Train until the last step, or until an operator stops the run."""
         try:
-            while not await self._trained():
+            while not await self._train_unless_reset():
                 pass
+            await self._finish("finished")
         except (asyncio.CancelledError, ActivityError, ChildWorkflowError) as error:
-            await self._ended_by(error)
-            await self._hear_everyone_out()
+            await self._run_to_end(self._close_after(error))
+            await self._run_to_end(self._wait_for_handlers())
+            raise_if_cancelled()
             raise
-        await self._finish("finished")
-        await self._hear_everyone_out()
+        await self._wait_for_handlers()
         return self.progress()
 
-    async def _trained(self) -> bool:
-        """Train to the end. False where the run had ended before, and a reset brought this execution back: go on."""
+    async def _train_unless_reset(self) -> bool:
+        """Train to the end. False if this execution was reset after the run had ended: it has begun again."""
         try:
             await self._train()
         except ActivityError as error:
-            # Whether this is a reset is for the store to say: a replay of a history knows no run id but the first.
-            if cause_of(error)[0] != "SupersededError" or not workflow.patched("drive-after-reset"):
+            raise_if_cancelled()
+            # The store decides whether this is a reset: a replay of a history knows no run id but the first.
+            if cause_of(error)[0] != "SupersededError":
                 raise
             await self._begin(again=self.cursor.epoch)
             return False
         return True
 
-    async def _hear_everyone_out(self) -> None:
-        """Let commands that came in the last moment be answered."""
-        self.over = True
+    async def _wait_for_handlers(self) -> None:
+        """Let commands that arrived shortly before the end be answered."""
+        self.ended = True
         await asyncio.shield(workflow.wait_condition(workflow.all_handlers_finished))
 
     async def _train(self) -> None:
@@ -117,16 +123,21 @@ class TrainingWorkflow(Standing):
             await self._begin()
         if self.finished:
             return
-        while not await self._host_is_ready():
-            pass
+        await self._acquire_gpu_host()
         while self.cursor.step <= self.cursor.total_steps:
             if self.cursor.step > self.cursor.first_version and not await self._step():
                 break
-            if self._looks_ahead() and workflow.patched("preflight"):
-                await self._look_ahead()
+            if self._needs_preflight():
+                await self._preflight()
             await self._evaluate_if_due()
-            self.cursor.step += 1
-            await self._continue_as_new_if_due()
+            self._next_step()
+            if self.cursor.step <= self.cursor.total_steps:
+                await self._continue_as_new_if_due()
+        self.cursor.step -= 1  # the last completed step
+
+    def _next_step(self) -> None:
+        self.cursor.step += 1
+        self.cursor.failures = []
 
     # Before the first step
 
@@ -140,77 +151,66 @@ class TrainingWorkflow(Standing):
             parent=self.input.parent,
             actor=self.input.actor,
             epoch=again,
+            lifts=self.input.lifts if again is None else None,
+            asked=self.input.asked if again is None else None,
         )
         state = await store_call(names.BEGIN_RUN, begin, RunState, "store data sets and run")
         self.cursor = Cursor(
             epoch=state.epoch,
             step=state.next_step,
             total_steps=state.total_steps,
-            evaluations=state.evaluations,
+            evaluations=kept_evaluations(state.evaluations),
+            evaluated=state.evaluated,
             first_version=state.first_version,
             replays=state.replays,
         )
         self.concurrency = state.concurrency or self.input.concurrency
-        self.finished, self.plan, self.reports, self.started = state.finished, None, {}, set()
+        self.finished, self.plan, self.closed, self.started = state.finished, None, set(), set()
         workflow.upsert_search_attributes(
             [search.RUN.value_set(self.name), search.ALGORITHM.value_set(file.algorithm.name)]
         )
 
-    async def _host_is_ready(self) -> bool:
-        """Runners poll, a GPU host is ours and its engines hold the newest version. One look; waits before a False."""
-        if self.cursor.gpu_queue:
-            return True
-        ready = await self._check(with_gpu=True)
-        claim = await gpu_call(names.CLAIM_GPU, self._me(), GpuClaim, self.input.gpu_queue) if ready else None
-        if claim is None or not claim.granted or not claim.task_queue:
-            await self._wait_for(claim.waiting_for if claim else self.waiting_for)
-            return False
-        self._show("waiting", f"engines on {claim.host} to load {self.input.model}")
+    async def _acquire_gpu_host(self) -> None:
+        """Wait until runners poll, this run holds a GPU host, and its engines hold the newest version."""
+        backoff = Backoff()
+        while not self.cursor.gpu_queue:
+            if reason := (await self._check_runners(with_gpu=True)).waiting_for or await self._claim_gpu_host():
+                await self._wait_and_show(reason, backoff)
+        self._show("waiting", None)
+
+    async def _claim_gpu_host(self) -> str | None:
+        """Claim a GPU host and have it load the run's model; the reason if that is not possible now."""
+        claim = await gpu_call(names.CLAIM_GPU, self._run_request(), GpuClaim, self.input.gpu_queue)
+        if not claim.granted or not claim.task_queue:
+            return claim.waiting_for or "no GPU host is free"
+        self._show("waiting", f"GPU host {claim.host} is loading model {self.input.model}")
         engines = EngineInput(
             run=self.name, epoch=self.cursor.epoch, model=self.input.model, vllm=self.input.vllm, verl=self.input.verl
         )
         summary = "start engines and trainer"
         try:
             await gpu_call(
-                names.PREPARE_ENGINES, engines, EngineState, claim.task_queue, summary, host_patience=HOST_PATIENCE
+                names.PREPARE_ENGINES, engines, EngineState, claim.task_queue, summary, start_timeout=START_TIMEOUT
             )
         except ActivityError as error:
-            if not is_lost(error):
+            raise_if_cancelled()
+            if not is_host_lost(error):
                 raise
-            await self._wait_for(f"GPU host {claim.host}")
-            return False
+            return f"GPU host {claim.host} does not answer, or serves another run"
         self.cursor.gpu_queue = claim.task_queue
-        self._show("waiting", None)
-        return True
+        return None
 
-    async def _check(self, with_gpu: bool = False) -> bool:
-        question = CheckInput(
-            run=self.name,
-            epoch=self.cursor.epoch,
-            agent=self.input.agent if self._samples else "",
-            runner_queue=self.input.runner_queue,
-            gpu_queue=self.input.gpu_queue if with_gpu else None,
-            phase="starting" if with_gpu else "sampling",
-            grader=self.input.grader if self._samples else None,
-        )
-        answer = await store_call(names.CHECK_RUNNERS, question, Readiness)
-        self._show(self.phase, answer.waiting_for)
-        return answer.ready
-
-    async def _wait_for(self, what: str | None) -> None:
-        self._show("waiting", what)
-        await workflow.sleep(timedelta(seconds=5), summary=f"waiting for {what}")
-
-    def _looks_ahead(self) -> bool:
+    def _needs_preflight(self) -> bool:
         at_start = self.cursor.step == self.cursor.first_version and self.cursor.total_steps > self.cursor.step
         return at_start and self.input.preflight and not self.cursor.replays and not self.cursor.looked_ahead
 
-    async def _look_ahead(self) -> None:
-        """A rollout of each kind, while the given model is evaluated: what would fail every time ends the run here."""
+    async def _preflight(self) -> None:
+        """Run a rollout of each kind while the given model is evaluated; what would fail every time ends the run."""
         self._show("preflight", None)
         evaluating = asyncio.create_task(self._evaluate_if_due())
         try:
-            await look_ahead(self._me(), self.input, self.cursor.step, lambda: self.paused)
+            with self._child_open():
+                await run_preflight(self._run_request(), self.input, self.cursor.step, lambda: self.paused)
         except (ActivityError, asyncio.CancelledError):
             evaluating.cancel()
             await asyncio.gather(evaluating, return_exceptions=True)
@@ -221,125 +221,80 @@ class TrainingWorkflow(Standing):
     # A step
 
     async def _step(self) -> bool:
-        """Plan, sample, update. False where the run was told to stop before this step."""
-        self.plan = await self._planned()
+        """Plan, sample, update. False if an operator stopped the run before this step."""
+        self.plan = await self._plan_step()
         if self.plan.state == "stopped":
             return False
         if self.plan.state == "recorded":
             return True
         self._show("sampling", None)
-        await asyncio.gather(*(self._batch(self.plan, number) for number in range(self.plan.batches)))
-        result = await self._updated()
+        await self._run_batches(self.plan)
+        result = await self._update_policy()
         if result.reward_mean is not None:
             self.cursor.rewards = [*self.cursor.rewards, round(result.reward_mean, 4)][-KEPT_REWARDS:]
         return True
 
-    async def _planned(self) -> StepPlan:
+    async def _plan_step(self) -> StepPlan:
         while True:
             self._show("planning", None)
-            plan = await store_call(names.PLAN_STEP, self._place(), StepPlan)
+            plan = await store_call(names.PLAN_STEP, self._step_input(), StepPlan)
             if plan.state != "paused":
                 return plan
-            await self._while_paused()
+            self.paused = True
+            await self._wait_until_resumed()
 
-    async def _while_paused(self) -> None:
-        """Until `resume`; the row says so, the signal only makes it quick."""
-        self.paused = True
-        self._show("paused", None)
-        try:
-            await workflow.wait_condition(lambda: not self.paused, timeout=timedelta(seconds=CHECK_SECONDS))
-        except TimeoutError:
-            return
+    async def _wait_until_resumed(self) -> None:
+        """The run's row says whether it is paused; the signal only shortens the wait."""
+        while self.paused:
+            self._show("paused", None)
+            if not await self.wait(lambda: not self.paused, LONGEST_SECONDS, "paused"):
+                self.paused = (await self._check_runners()).paused
 
-    async def _batch(self, plan: StepPlan, number: int) -> None:
-        """See to it that a batch of the step runs, and wait until it is closed."""
-        started = False
-        while (plan.step, number) not in self.reports:
-            started = started or await self._start_batch(plan, number)
-            await self._wait_for_report(plan.step, number, CHECK_SECONDS if started else OLD_BATCH_SECONDS)
-            if self._has_ended(plan.step, number) and workflow.patched("restart-ended-batch"):
-                started = False
-        self.batches.pop((plan.step, number), None)
-        self._count(self.reports[plan.step, number])
-        self._show("sampling", None)
-
-    async def _start_batch(self, plan: StepPlan, number: int) -> bool:
-        batch = BatchInput(
-            run=self.name,
-            epoch=self.cursor.epoch,
-            step=plan.step,
-            batch=number,
-            agent=self.input.agent,
-            runner_queue=self.input.runner_queue,
-            config=self.input.rollout,
-            concurrency=share(self.concurrency, plan.batches, number) if self.concurrency else None,
-            notify=True,
-            grader_queue=self.input.grader_queue,
-        )
-        self.started.add((plan.step, number))
-        try:
-            self.batches[plan.step, number] = await workflow.start_child_workflow(
-                names.BATCH_WORKFLOW,
-                batch,
-                id=names.batch_id(self.name, plan.step, number),
-                result_type=BatchReport,
-                parent_close_policy=ParentClosePolicy.ABANDON,
-                search_attributes=search.of_step(self.name, plan.step),
-                static_summary=f"step {plan.step}, batch {number}",
-            )
-        except WorkflowAlreadyStartedError:
-            return False  # an older epoch's, on its way out, or ours from before a reset: it reports, or we try again
-        return True
-
-    def _has_ended(self, step: int, number: int) -> bool:
-        """Whether a batch that we started ended without a report: somebody terminated it."""
-        batch = self.batches.get((step, number))
-        return batch is not None and batch.done() and (step, number) not in self.reports
-
-    async def _wait_for_report(self, step: int, number: int, seconds: int) -> None:
-        try:
-            await workflow.wait_condition(lambda: (step, number) in self.reports, timeout=timedelta(seconds=seconds))
-        except TimeoutError:
-            question = BatchQuery(run=self.name, epoch=self.cursor.epoch, step=step, batch=number)
-            answer = await store_call(names.BATCH_STATUS, question, BatchAnswer)
-            if answer.report:
-                self.batch_done(answer.report)
-            else:
-                await self._check()
-
-    async def _updated(self) -> UpdateResult:
+    async def _update_policy(self) -> UpdateResult:
         """The new policy version, recorded and acknowledged by the engines."""
-        failures: list[str] = []
+        tries, backoff = 0, Backoff()
+        await self._wait_until_resumed()
         while True:
+            await self._continue_as_new_if_due()
             self._show("updating", None)
+            queue, summary = self.cursor.gpu_queue or self.input.gpu_queue, f"make version {self.cursor.step}"
             try:
-                queue = self.cursor.gpu_queue or self.input.gpu_queue
-                summary = f"make version {self.cursor.step}"
                 return await gpu_call(
-                    names.UPDATE_POLICY, self._place(), UpdateResult, queue, summary, host_patience=HOST_PATIENCE
+                    names.UPDATE_POLICY, self._step_input(), UpdateResult, queue, summary, start_timeout=START_TIMEOUT
                 )
             except ActivityError as error:
-                if is_lost(error):
-                    await self._find_host()
-                    continue
-                kind, message = cause_of(error)
-                if kind not in ("TrainerError", "CheckpointError"):
-                    raise
-                failures.append(message)
-            if failures[-SAME_FAILURES:] == [failures[-1]] * SAME_FAILURES:
-                await self._pause_because(f"update of step {self.cursor.step} failed {SAME_FAILURES} times: {message}")
-                failures.clear()
+                raise_if_cancelled()
+                failure, tries = self._update_failed(error), tries + 1
+            if await self._pause_after_same_failures():
+                tries, backoff = 0, Backoff()
+            elif tries >= SAME_FAILURES:
+                await self._wait_and_show(f"the update failed and is tried again: {failure}", backoff)
+            if not self.cursor.gpu_queue:
+                await self._acquire_gpu_host()
 
-    async def _find_host(self) -> None:
-        """The GPU host is gone: go on with the one that has the run by now, or that takes it."""
-        self.cursor.gpu_queue = None
-        while not await self._host_is_ready():
-            pass
+    def _update_failed(self, error: ActivityError) -> str:
+        """The message of a failed update, kept to be compared with the next one. Other errors end the run."""
+        kind, message = cause_of(error)
+        if is_host_lost(error):
+            self.cursor.gpu_queue = None  # claim again: the run may be at another host now, or needs another
+        elif kind in ("TrainerError", "CheckpointError"):
+            self.cursor.failures = [*self.cursor.failures, message[:LONGEST_FAILURE]][-SAME_FAILURES:]
+        else:
+            raise error
+        return message[:LONGEST_FAILURE]
 
-    async def _pause_because(self, reason: str) -> None:
+    async def _pause_after_same_failures(self) -> bool:
+        """Pause the run until it is resumed, if its update failed several times with the same message."""
+        failures = self.cursor.failures
+        if len(failures) < SAME_FAILURES or len({*failures}) > 1:
+            return False
+        self.cursor.failures = []
+        await self._pause(f"update of step {self.cursor.step} failed {SAME_FAILURES} times: {failures[-1]}")
+        return True
+
+    async def _pause(self, reason: str) -> None:
         await self.change("pause", {"reason": reason, "actor": "relight"}, workflow.uuid4().hex)
-        while self.paused:
-            await self._while_paused()
+        await self._wait_until_resumed()
 
     # Evaluation
 
@@ -351,12 +306,13 @@ class TrainingWorkflow(Standing):
             or (wanted.at_end and version == last)
             or (wanted.every > 0 and version > 0 and version % wanted.every == 0)
         )
-        if not due or self.input.data.evaluation is None or version in self.cursor.evaluations:
+        if not due or self.input.data.evaluation is None or version <= self.cursor.evaluated:
             return
         self._show("evaluating", None)
         result = await self._evaluation(version)
-        if result.reward is not None:
-            self.cursor.evaluations[version] = round(result.reward, 4)
+        self.cursor.evaluated = version
+        if result.score is not None:
+            self.cursor.evaluations = kept_evaluations({**self.cursor.evaluations, version: round(result.score, 4)})
 
     async def _evaluation(self, version: int) -> EvaluationResult:
         evaluation = EvaluationInput(
@@ -369,61 +325,91 @@ class TrainingWorkflow(Standing):
             concurrency=self.concurrency,
             grader_queue=self.input.grader_queue,
         )
+        backoff = Backoff()
         while True:
             try:
-                return await workflow.execute_child_workflow(
-                    names.EVALUATION_WORKFLOW,
-                    evaluation,
-                    id=names.evaluation_id(self.name, version),
-                    result_type=EvaluationResult,
-                    parent_close_policy=ParentClosePolicy.REQUEST_CANCEL,
-                    search_attributes=search.of_step(self.name, version),
-                    static_summary=f"evaluate version {version}",
-                )
+                with self._child_open():
+                    child = workflow.execute_child_workflow(
+                        names.EVALUATION_WORKFLOW,
+                        evaluation,
+                        id=names.evaluation_id(self.name, version),
+                        result_type=EvaluationResult,
+                        parent_close_policy=ParentClosePolicy.REQUEST_CANCEL,
+                        search_attributes=search.of_step(self.name, version),
+                        static_summary=f"evaluate version {version}",
+                    )
+                    return await await_then_check_cancel(child)
             except WorkflowAlreadyStartedError:
-                await workflow.sleep(timedelta(seconds=5), summary="an older evaluation of this version is ending")
+                await self._wait_and_show(f"an earlier evaluation of version {version} is still running", backoff)
+            except ChildWorkflowError as error:
+                if not may_restart_child(error):
+                    raise
+                reason = f"the evaluation of version {version} was cancelled or terminated, and is started again"
+                await self._wait_and_show(reason, backoff)
+            self._show("evaluating", None)
 
-    # The end, and what is between two executions
+    # The end
 
-    async def _continue_as_new_if_due(self) -> None:
-        info = workflow.info()
-        long = info.get_current_history_length() > self.input.history_limit
-        moved = info.get_current_deployment_version() != self.build  # then patches are needed for one step at most
-        if self.cursor.step > self.cursor.total_steps or not (long or moved or info.is_continue_as_new_suggested()):
-            return
-        await workflow.wait_condition(workflow.all_handlers_finished)
-        cursor = self.cursor.model_copy(update={"concurrency": self.concurrency})
-        workflow.continue_as_new(self.input.model_copy(update={"cursor": cursor}))
+    async def _run_to_end(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run to the end, even if a cancel comes meanwhile."""
+        task = asyncio.create_task(work)
+        while not task.done():
+            try:
+                await asyncio.shield(task)
+            except asyncio.CancelledError:
+                continue
 
-    async def _ended_by(self, error: BaseException) -> None:
-        """Close the run, unless somebody else drives it now."""
+    async def _close_after(self, error: BaseException) -> None:
+        """Close the run, unless another workflow drives it now."""
         kind, message = cause_of(error)
         if kind == "SupersededError":
             return
-        await asyncio.shield(self._cancel_open_batches())
-        if is_cancelled_exception(error):
-            await asyncio.shield(self._finish("cancelled"))
+        await self._cancel_open_batches()
+        if is_cancel_requested() or kind == "CancelRequestedError" or is_cancelled_exception(error):
+            await self._finish("cancelled")
+            await self._wait_for_temporal_cancel()
         else:
-            await asyncio.shield(self._finish("failed", message))
+            await self._finish("failed", message)
+
+    async def _wait_for_temporal_cancel(self) -> None:
+        """Wait for Temporal's cancel, which `finish_run` requests after a cancel that the store recorded."""
+        if self.cursor.epoch == 0:
+            return
+        try:
+            await workflow.wait_condition(is_cancel_requested, timeout=CANCEL_TIMEOUT)
+        except TimeoutError:
+            workflow.logger.warning("Temporal did not cancel this workflow in time; the workflow fails instead")
 
     async def _cancel_open_batches(self) -> None:
-        """Batches outlive this workflow, so they are cancelled by id, and waited for, bounded (semantics 20)."""
-        for step, number in sorted(self.started - set(self.reports)):
+        """Cancel the open batches, which outlive this workflow, and wait for them for a limited time (rule 20)."""
+        for step, number in sorted(self.started - self.closed):
             batch = workflow.get_external_workflow_handle(names.batch_id(self.name, step, number))
             try:
                 await batch.cancel()
             except ApplicationError:
                 workflow.logger.info("batch %s of step %s has ended already", number, step)
-        if workflow.patched("wait-for-cancelled-batches"):
-            await self._until_batches_end()
+        await self._wait_for_batches()
 
-    async def _until_batches_end(self) -> None:
-        """Their agents are stopped by then. A batch that doesn't end holds up nobody for long."""
-        open_batches = [batch for place, batch in self.batches.items() if place not in self.reports]
+    async def _wait_for_batches(self) -> None:
+        """Wait until the open batches have ended, and with them their agents, but not for long."""
+        open_batches = self.started - self.closed
+        ours = [self.batches[batch] for batch in open_batches if batch in self.batches]
         try:
-            await workflow.wait_condition(lambda: all(batch.done() for batch in open_batches), timeout=CANCEL_PATIENCE)
+            await workflow.wait_condition(lambda: all(batch.done() for batch in ours), timeout=CANCEL_TIMEOUT)
         except TimeoutError:
-            workflow.logger.warning("some of %s batches did not end when they were cancelled", len(open_batches))
+            workflow.logger.warning("some of %s batches did not end when they were cancelled", len(ours))
+        await self._wait_for_earlier_batches(open_batches - self.batches.keys())
+
+    async def _wait_for_earlier_batches(self, older: set[tuple[int, int]]) -> None:
+        """The same for batches that were started before a continue-as-new, which have to be polled."""
+        deadline = workflow.time() + CANCEL_TIMEOUT.total_seconds()
+        while older and workflow.time() < deadline:
+            step = min(older)[0]
+            numbers = {number for batch_step, number in older if batch_step == step}
+            answer = await self._query_batches(step, numbers, ending=True)
+            older -= {(step, number) for number in (*answer.ended, *(report.batch for report in answer.reports))}
+            if older:
+                await workflow.sleep(CANCEL_POLL_SECONDS)
 
     async def _finish(self, status: Any, error: str | None = None) -> None:
         if self.cursor.epoch == 0:
@@ -431,18 +417,14 @@ class TrainingWorkflow(Standing):
         finish = FinishInput(run=self.name, epoch=self.cursor.epoch, status=status, error=error)
         await store_call(names.FINISH_RUN, finish, RunRequest)
         if self.cursor.gpu_queue:
-            await self._release(self.cursor.gpu_queue)
+            await self._release_gpu_host(self.cursor.gpu_queue)
+        self.status = status
         self._show(status, None)
         workflow.upsert_search_attributes([search.STATUS.value_set(status)])
 
-    async def _release(self, queue: str) -> None:
-        """Give the GPU host back. A host that is away now finds out by itself that the run has ended."""
+    async def _release_gpu_host(self, queue: str) -> None:
+        """Release the GPU host. A host that does not answer finds out by itself later that the run has ended."""
         try:
-            await gpu_call(names.RELEASE_GPU, self._me(), RunRequest, queue, patience=RELEASE_PATIENCE)
+            await gpu_call(names.RELEASE_GPU, self._run_request(), RunRequest, queue, timeout=RELEASE_TIMEOUT)
         except ActivityError as error:
             workflow.logger.warning("the GPU host was not released: %s", cause_of(error)[1])
-
-    @property
-    def _samples(self) -> bool:
-        """Whether runners are needed at all."""
-        return not self.cursor.replays or self.input.data.evaluation is not None

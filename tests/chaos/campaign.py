@@ -15,7 +15,7 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError
 
 from relight.errors import RelightError
-from relight.store.check import check_store
+from relight.store.maintenance.check import check_store
 from tests.chaos.checker import contradictions
 from tests.chaos.evidence import kept_on_failure
 from tests.chaos.faults import KINDS, Fault, inflict, possible, seeded
@@ -25,6 +25,8 @@ from tests.chaos.stack import FAST, ChaosStack, Outcome, Parts, chaos_stack, ope
 
 AWAY = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
 STEPS = 12
+LOOK_SECONDS = 0.2
+"""Between two looks at what is done."""
 PROGRESS = """
 select (select count(*) from attempts where status = 'succeeded')
      + (select count(*) from steps where status = 'recorded')
@@ -127,7 +129,8 @@ async def _torment(chaos: ChaosStack, report: Report, seconds: float, brief: boo
     """One fault after the other until the time is over; then everything is as it should be, but for what recovers."""
     until = time.monotonic() + seconds
     watches: list[asyncio.Task[None]] = []
-    repeated = Repeated(chaos, report)
+    repeated, bursts = Repeated(chaos, report), Bursts(report)
+    watches.append(asyncio.create_task(bursts.watch(chaos)))
     for fault in seeded(report.seed, report.kinds, brief=brief):
         await asyncio.sleep(fault.pause_seconds * chaos.parts.pause_factor)
         if time.monotonic() > until:
@@ -135,14 +138,61 @@ async def _torment(chaos: ChaosStack, report: Report, seconds: float, brief: boo
         report.count(fault)
         say(str(fault))
         await repeated.blame(str(fault))
+        bursts.begins(time.monotonic())
         await inflict(chaos, fault)
-        watches.append(asyncio.create_task(_watch(chaos, report, fault, time.monotonic())))
+        bursts.ended(time.monotonic())
+        watches.append(asyncio.create_task(_watch(chaos, report, fault, bursts, time.monotonic())))
     for clock in chaos.clocks.values():
         clock.jump(0)
     if chaos.network:
         await chaos.network.heal()
+    bursts.over = True
     await asyncio.gather(*watches)
     await repeated.blame("")
+
+
+class Bursts:
+    """Notes how long progress takes after the last of the faults that leave no time for it between them."""
+
+    def __init__(self, report: Report) -> None:
+        self.over = False
+        """True once there will be no more faults."""
+        self._report = report
+        self._quiet_since: float | None = None
+        self._before: int | None = None
+        self._fault_since: float | None = None
+        self._fault_seconds = 0.0
+
+    def begins(self, at: float) -> None:
+        """A fault: where nothing was done since the one before, it goes on with that one's burst."""
+        self._quiet_since, self._fault_since = None, at
+
+    def ended(self, at: float) -> None:
+        """Nothing hurts any more; what is done from the next look on counts."""
+        self._fault_seconds = self.fault_seconds(at)
+        self._quiet_since, self._before, self._fault_since = at, None, None
+
+    def fault_seconds(self, at: float) -> float:
+        """How long faults have lasted until then, all of them together."""
+        return self._fault_seconds + (at - self._fault_since if self._fault_since is not None else 0.0)
+
+    def seen(self, done: int | None, at: float) -> None:
+        """So much is done by now, as far as anything can be learnt."""
+        if done is None:
+            return
+        if self._before is not None and done > self._before and self._quiet_since is not None:
+            self._report.burst_seconds.append(at - self._quiet_since)
+            self._quiet_since = None
+        self._before = done
+
+    async def watch(self, chaos: ChaosStack) -> None:
+        """Until the last burst is over, and what it held up goes on."""
+        until = float("inf")
+        while not self.over or (self._quiet_since is not None and time.monotonic() < until):
+            if self.over and until == float("inf"):
+                until = time.monotonic() + chaos.parts.run_seconds
+            self.seen(await _progress(chaos), time.monotonic())
+            await asyncio.sleep(LOOK_SECONDS)
 
 
 class Repeated:
@@ -164,17 +214,18 @@ class Repeated:
         self._seen, self._blamed = seen, fault
 
 
-async def _watch(chaos: ChaosStack, report: Report, fault: Fault, began: float) -> None:
+async def _watch(chaos: ChaosStack, report: Report, fault: Fault, bursts: Bursts, began: float) -> None:
     """Note when its targets are back and the first rollout or step after that is on record."""
-    before: int | None = None
+    before, earlier_seconds = None, bursts.fault_seconds(began)
     while time.monotonic() - began < chaos.parts.run_seconds:
         now = await _progress(chaos)
         if before is None:
             before = now
         elif now is not None and now > before and _are_back(chaos, fault):
-            report.recovered(str(fault), time.monotonic() - began)
+            at = time.monotonic()
+            report.recovered(str(fault), at - began, bursts.fault_seconds(at) - earlier_seconds)
             return
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(LOOK_SECONDS)
 
 
 def _are_back(chaos: ChaosStack, fault: Fault) -> bool:

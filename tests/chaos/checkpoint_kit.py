@@ -12,8 +12,8 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from unittest import mock
 
-from relight.faults import Place, arm, is_armed
-from relight.worker.processes import Keeper
+from relight.faults import FaultPoint, arm, is_armed
+from relight.stack.supervisor import ProcessSupervisor
 from tests.chaos.bucket import BUCKET
 from tests.chaos.stack import ChaosStack
 from tests.support.orchestration import eventually
@@ -36,7 +36,7 @@ async def version_is_recorded(chaos: ChaosStack, run: str, version: int) -> None
     await eventually(check, PATIENCE_SECONDS)
 
 
-async def somebody_died_at(chaos: ChaosStack, place: Place) -> None:
+async def somebody_died_at(chaos: ChaosStack, place: FaultPoint) -> None:
     async def check() -> bool:
         return not is_armed(chaos.faults, place)
 
@@ -73,7 +73,7 @@ async def gone_for_good(chaos: ChaosStack) -> None:
         shutil.rmtree(folder)
 
 
-async def has_ended(keeper: Keeper) -> bool:
+async def has_ended(keeper: ProcessSupervisor) -> bool:
     return keeper.pid is None
 
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from relight.worker.postgres_server import binaries_folder
+from relight.stack.postgres_server import binaries_folder
 from tests.chaos.report import Report
 from tests.chaos.stack import ChaosStack
 

@@ -1,8 +1,8 @@
 """The network between pairs of processes: a TCP proxy on every edge, which can be slowed, cut, or made half-open.
 
-Edges are `runner->store`, `agents->gateway`, `store->postgres` and so on. Each process of the stack is told its own
-addresses (`Network.roads`), so an edge belongs to one pair. What a proxy can't do is lose packets: where bytes vanish,
-the kernel of the proxy still says that it has them, so TCP itself never notices. Only who asks for an answer does.
+Edges are `runner->store`, `agents->gateway`, `store->postgres` and so on. Each process of the stack gets addresses of
+its own (`Network.overrides`), so an edge is one pair's. A proxy can't lose packets: where bytes vanish, the kernel
+of the proxy has acknowledged them, so TCP itself never notices. Only a process that waits for an answer does.
 """
 
 from __future__ import annotations
@@ -238,7 +238,7 @@ class Network:
     real: dict[str, Target] = field(default_factory=dict[str, Target])
     """Where the services are, once the stack knows."""
 
-    def roads(self, title: str, settings: Settings) -> dict[str, str]:
+    def overrides(self, title: str, settings: Settings) -> dict[str, str]:
         """The addresses that a process of the stack is told."""
         self._learn(settings)
         told = {

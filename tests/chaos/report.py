@@ -6,7 +6,7 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from tests.chaos.faults import PROCESSES, Fault
 
@@ -44,6 +44,10 @@ class Report:
     run_seconds: list[float] = field(default_factory=list[float])
     recovery_seconds: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
     """From a fault (where it lasts: from its end) to progress."""
+    later_fault_seconds: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
+    """For how much of each of those other faults lasted: Temporal may be kept down for two minutes of it."""
+    burst_seconds: list[float] = field(default_factory=list[float])
+    """From the end of the last of some faults that followed one another without progress to the next progress."""
     kept: str | None = None
     """Where logs, histories and a dump are, if anything went wrong."""
 
@@ -58,9 +62,10 @@ class Report:
         """One more."""
         self.faults[str(fault)] += 1
 
-    def recovered(self, fault: str, seconds: float) -> None:
-        """Progress was made so long after it."""
+    def recovered(self, fault: str, seconds: float, later_fault_seconds: float = 0.0) -> None:
+        """Progress was made so long after it, with so much of that under faults that came later."""
         self.recovery_seconds.setdefault(fault, []).append(seconds)
+        self.later_fault_seconds.setdefault(fault, []).append(later_fault_seconds)
 
     def as_json(self) -> dict[str, Any]:
         """For programs."""
@@ -120,16 +125,26 @@ def _figures(reports: Sequence[Report]) -> Iterable[tuple[str, ...]]:
         "broken invariants": lambda r: len(r.broken_invariants),
         "contradictions with the agents' own ledger": lambda r: len(r.contradictions),
         "attempts under way that were repeated": lambda r: r.attempts_repeated,
+        "seconds from the last fault of a burst to progress, median": lambda r: _took(r.burst_seconds, "median"),
+        "... and at most": lambda r: _took(r.burst_seconds, "worst"),
         "seconds a run, median": lambda r: f"{statistics.median(r.run_seconds):.1f}" if r.run_seconds else "-",
     }
     return [(name, *(str(figure(report)) for report in reports)) for name, figure in rows.items()]
 
 
+def _took(seconds: Sequence[float], which: Literal["median", "worst"]) -> str:
+    took = Took.of(seconds)
+    return f"{getattr(took, which):.1f}" if took else "-"
+
+
 def _fault_lines(report: Report) -> list[str]:
-    rows = [("fault", "times", "attempts repeated", "seconds to progress, median", "worst")]
+    head = ("fault", "times", "attempts repeated", "seconds to progress, median", "worst", "without later faults")
+    rows: list[tuple[str, ...]] = [head]
     for name, times in sorted(report.faults.items()):
-        took = Took.of(report.recovery_seconds.get(name, []))
-        figures = (f"{took.median:.1f}", f"{took.worst:.1f}") if took else ("-", "-")
+        all_seconds, later = report.recovery_seconds.get(name, []), report.later_fault_seconds.get(name, [])
+        own = [seconds - of_others for seconds, of_others in zip(all_seconds, later, strict=True)]
+        took = Took.of(all_seconds)
+        figures = (f"{took.median:.1f}", f"{took.worst:.1f}", f"{max(own):.1f}") if took else ("-", "-", "-")
         rows.append((name, str(times), str(report.repeated_by_fault[name]), *figures))
     return _columns(rows)
 

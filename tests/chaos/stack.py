@@ -18,13 +18,13 @@ import orjson
 from temporalio.client import Client, WorkflowHandle
 
 from relight import faults
-from relight.connections import connect_database, connect_temporal
 from relight.errors import StackError
-from relight.store.database import Database
+from relight.stack.embedded import EmbeddedStack
+from relight.stack.process_factory import TEMPORAL
+from relight.stack.supervisor import ManagedProcess
+from relight.store.database import Database, connect_database
+from relight.temporal.connection import connect_temporal
 from relight.types import names
-from relight.worker.parts import TEMPORAL
-from relight.worker.processes import Part
-from relight.worker.stack import EmbeddedStack
 from tests.chaos.clocks import Clock, build, may_jump
 from tests.chaos.disks import Disk, mounted
 from tests.chaos.network import Network
@@ -185,7 +185,7 @@ class Hold:
         self.open = asyncio.Event()
         self.open.set()
 
-    def on(self, part: Part) -> Part:
+    def on(self, part: ManagedProcess) -> ManagedProcess:
         """The part, which is prepared for its start once this is open."""
 
         async def prepare() -> None:
@@ -211,7 +211,7 @@ async def chaos_stack(
     told = {faults.VARIABLE: str(armed), agents.LEDGER: str(said), **parts.environment}
     flags = {"data_root": folder, "home": home}
     if network is not None:
-        options["roads"] = network.roads
+        options["overrides"] = network.overrides
     options["runner_flags"] = ["--env", agents.LEDGER, *options.get("runner_flags", ())]
     with mock.patch.dict(os.environ, told), mounted(home) as disks:
         stack = EmbeddedStack(home, agents=[parts.agent], flags=flags, **options)

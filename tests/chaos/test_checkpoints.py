@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from relight.faults import Place
+from relight.faults import FaultPoint
 from relight.gpu_worker.object_storage import ObjectStorage
-from relight.store.check import check_store
+from relight.store.maintenance.check import check_store
 from relight.types.names import train_id
 from tests.chaos.bucket import s3_server
 from tests.chaos.checkpoint_kit import (
@@ -82,7 +82,7 @@ async def test_with_a_checkpoint_every_third_step_a_run_goes_on_between_them(
     chaos: ChaosStack, undisturbed: Outcome
 ) -> None:
     handle = await chaos.start("every-third", STEPS, checkpoint_every=3)
-    for version, place in ((1, Place.TRAINED), (4, Place.SAVED)):
+    for version, place in ((1, FaultPoint.TRAINED), (4, FaultPoint.SAVED)):
         await version_is_recorded(chaos, "every-third", version)
         await somebody_died_at(chaos, place)
     await handle.result()
@@ -120,9 +120,9 @@ async def test_a_damaged_checkpoint_and_a_damaged_export_cost_nothing_but_time(
 async def in_a_bucket(chaos: ChaosStack, undisturbed: Outcome) -> str:
     """A run whose GPU worker died twice in the middle of an upload."""
     handle = await chaos.start("in-a-bucket", STEPS, checkpoints={"url": URL, "keep_last": 1, "keep_every": 3})
-    await somebody_died_at(chaos, Place.UPLOADING)
+    await somebody_died_at(chaos, FaultPoint.UPLOADING)
     await version_is_recorded(chaos, "in-a-bucket", 3)
-    await somebody_died_at(chaos, Place.UPLOADING)
+    await somebody_died_at(chaos, FaultPoint.UPLOADING)
     await handle.result()
     return "in-a-bucket"
 
@@ -198,11 +198,11 @@ async def test_rule_19_after_the_loss_of_temporals_database_a_run_goes_on_from_p
     before = await succeeded(chaos, run)
     await chaos.stack.wait_ready(["temporal"], PATIENCE_SECONDS)
 
-    async def resumed() -> bool:
-        code, _ = await relight(chaos, "resume", run)
-        return code == 0
+    async def driven_again_by_itself() -> bool:
+        query = "select status, epoch from runs where run = $1"
+        return tuple(await chaos.database.pool.fetchrow(query, run)) == ("running", 2)
 
-    await eventually(resumed, PATIENCE_SECONDS)
+    await eventually(driven_again_by_itself, PATIENCE_SECONDS)
     await chaos.client.get_workflow_handle(train_id(run)).result()
     assert await chaos.outcome(run) == undisturbed
     assert before <= await succeeded(chaos, run), "an attempt that had ended well did not count"

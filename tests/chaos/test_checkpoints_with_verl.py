@@ -11,7 +11,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from relight.faults import Place
+from relight.faults import FaultPoint
 from tests.chaos.bucket import s3_server
 from tests.chaos.checkpoint_kit import (
     URL,
@@ -53,7 +53,9 @@ async def test_verl_goes_on_between_checkpoints_and_on_another_machine_as_if_not
             assert len(set(undisturbed.weights)) == STEPS + 1
             handle = await chaos.start("moved", STEPS, checkpoints=URL, checkpoint_every=2)
             await version_is_recorded(chaos, "moved", 3)
-            await somebody_died_at(chaos, Place.TRAINED)  # making version 4, from checkpoint 2 and a replay of step 3
+            await somebody_died_at(
+                chaos, FaultPoint.TRAINED
+            )  # making version 4, from checkpoint 2 and a replay of step 3
             await in_the_middle_of(chaos, "moved", 5)
             await gone_for_good(chaos)
             async with gpu_worker(chaos, home, "machine-2"):

@@ -42,7 +42,7 @@ async def undisturbed(chaos: ChaosStack) -> Outcome:
 async def seen(chaos: ChaosStack, run: str) -> bool:
     """The run has come to wait: for room, as its row says."""
     waiting = await chaos.database.pool.fetchval("select waiting_for from runs where run = $1", run)
-    return "room on the disk" in str(waiting)
+    return "is full" in str(waiting)
 
 
 async def refused(chaos: ChaosStack, run: str) -> bool:

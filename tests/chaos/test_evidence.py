@@ -38,12 +38,12 @@ def test_a_report_tells_its_figures_beside_those_without_faults() -> None:
     storm.faults["kill runner"] = 2
     storm.repeated_by_fault["kill runner"] = 3
     for seconds in (1.0, 3.0):
-        storm.recovered("kill runner", seconds)
+        storm.recovered("kill runner", seconds, seconds - 0.5)
     assert calm.good
     assert not storm.good
     lines = table([calm, storm]).splitlines()
     assert lines[1].split()[-6:] == ["1", "of", "1", "1", "of", "2"]
-    assert ["kill", "runner", "2", "3", "2.0", "3.0"] in [line.split() for line in lines]
+    assert ["kill", "runner", "2", "3", "2.0", "3.0", "0.5"] in [line.split() for line in lines]
     told = json.loads(json.dumps(storm.as_json()))
     assert told["faults"] == {"kill runner": 2}
     assert told["by_process"]["runner"] == {"times": 2, "median": 2.0, "worst": 3.0}

@@ -15,19 +15,21 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowHandle
 from temporalio.service import RPCError
 
+from relight.types import names
 from tests.chaos.deliveries import deliveries
 from tests.chaos.network import EDGES, Network, open_network
 from tests.chaos.network_faults import KINDS, LASTING, SWIZZLE, NetworkFault, network_fault
 from tests.chaos.stack import ChaosStack, Outcome, chaos_stack, open_folder
 
 STEPS = 5
-NOTICED_SECONDS = 60
+NOTICED_SECONDS = 40
 """Twice the bound: machines that run tests are slow."""
 FAILURES = "select a.failure_class from attempts a join rollouts r using (rollout_id) where r.run = $1"
 DONE = """
 select (select count(*) from attempts join rollouts using (rollout_id) where run = $1 and attempts.status = 'succeeded')
      + (select count(*) from steps where run = $1 and status = 'recorded')
 """
+OPEN = "select count(*) from attempts a join rollouts r using (rollout_id) where r.run = $1 and a.ended_at is null"
 UNDELIVERED = """
 select count(*) from generations g join attempts a using (attempt_id) join rollouts r on r.rollout_id = a.rollout_id
 where r.run = $1 and a.status = 'succeeded' and g.delivered <> 'yes'
@@ -117,6 +119,37 @@ async def test_rule_21_nobody_waits_for_ever_though_all_connections_are_dead_and
     assert await chaos.outcome("half-open") == undisturbed
     assert gap < NOTICED_SECONDS
     assert await failures(chaos, "half-open") <= {"infrastructure"}
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_an_attempt_is_lost_only_once_when_the_connections_of_runners_to_temporal_die_without_a_word(
+    chaos: ChaosStack, undisturbed: Outcome
+) -> None:
+    """By the time at which its heartbeats are missed, Temporal gives it to no dead connection any more."""
+    handle = await under_way(chaos, "unheard")
+    async with asyncio.timeout(120):
+        while not await chaos.database.pool.fetchval(OPEN, "unheard"):  # noqa: ASYNC110  # a row
+            await asyncio.sleep(0.02)
+    edges = ("runner->temporal", "runner-2->temporal")
+    await NetworkFault("half-open", edges, 0).inflict(network_of(chaos))
+    gap = await longest_gap(chaos, "unheard", handle)
+    print(f"all connections of runners to Temporal half-open: {gap:.1f} s until something was done")
+    lost = await lost_tasks(chaos, "unheard")
+    assert set(lost.values()) == {1}, lost
+    assert gap < NOTICED_SECONDS
+    assert await chaos.outcome("unheard") == undisturbed
+
+
+async def lost_tasks(chaos: ChaosStack, run: str) -> dict[tuple[str, int], int]:
+    """How often each activity of a run missed its heartbeats, of those that did, by workflow and event."""
+    lost: dict[tuple[str, int], int] = {}
+    async for execution in chaos.client.list_workflows(f'{names.SEARCH_RUN}="{run}"'):
+        handle = chaos.client.get_workflow_handle(execution.id, run_id=execution.run_id)
+        async for event in handle.fetch_history_events():
+            started = event.activity_task_started_event_attributes
+            if started.last_failure.HasField("timeout_failure_info"):
+                lost[execution.id, event.event_id] = started.attempt - 1
+    return lost
 
 
 @pytest.mark.asyncio(loop_scope="module")

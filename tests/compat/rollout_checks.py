@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import pickle
 import time
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -208,6 +210,93 @@ async def rollouts_are_found_by_each_filter(client: Client) -> None:
     assert mixed[ids[0]] is AttemptedRollout
     assert mixed[ids[4]] is Rollout
     await client.dequeue_rollout()
+
+
+@check
+async def pages_are_read_to_the_end(client: Client) -> None:
+    """Every list that the client pages by limit and offset."""
+    rollout = await client.start_rollout({"x": 21})
+    for _ in range(4):
+        last = await client.start_attempt(rollout.rollout_id)
+    for number in range(1, 6):
+        await client.add_span(span_of(last, number))
+    ids = [(await client.enqueue_rollout({"page": number})).rollout_id for number in range(5)]
+    mark = f"rs-pages-{uuid4().hex[:8]}"
+    for number in range(5):
+        await client.update_resources(f"{mark}-{number}", {})
+        await client.update_worker(f"{mark}-{number}", {"number": number})
+    lists: list[Callable[..., Awaitable[Any]]] = [
+        partial(client.query_rollouts, rollout_id_in=ids, sort_by="start_time"),
+        partial(client.query_attempts, rollout.rollout_id),
+        partial(client.query_spans, rollout.rollout_id),
+        partial(client.query_resources, resources_id_contains=mark, sort_by="resources_id"),
+        partial(_workers, client, mark),
+    ]
+    for query in lists:
+        whole, found = list(await query()), list[Any]()
+        while page := list(await query(limit=2, offset=len(found))):
+            found += page
+            assert len(found) <= 5
+        assert (found, len(whole)) == (whole, 5), query
+    await client.dequeue_many_rollouts(limit=5)
+
+
+async def _workers(client: Client, name: str, **paging: int) -> list[Any]:
+    """As a dashboard asks: the client's own method sends no limit."""
+    params = {"worker_id_contains": name, "sort_by": "worker_id", "sort_order": "desc", **paging}
+    page = await client._request_json("get", "/workers", params=params)
+    names = [worker["worker_id"] for worker in page["items"]]
+    assert (page["total"], names) == (5, sorted(names, reverse=True))
+    return names
+
+
+@check
+async def workers_are_filtered_by_status_too(client: Client) -> None:
+    rollout = await client.start_rollout({"x": 22}, worker_id="w-filter-1")
+    await client.update_worker("w-filter-2", {})
+    params = {"worker_id_contains": "w-filter", "status_in": "busy"}
+    page = await client._request_json("get", "/workers", params=params)
+    assert [worker["worker_id"] for worker in page["items"]] == ["w-filter-1"]
+    found = await client.query_workers(status_in=["busy"], worker_id_contains="w-filter")
+    assert [worker.current_rollout_id for worker in found] == [rollout.rollout_id]
+
+
+@check
+async def a_heartbeat_needs_no_statistics(client: Client) -> None:
+    first = await client.update_worker("w-silent")
+    assert (first.heartbeat_stats, first.status) == (None, "unknown")
+    assert first.last_heartbeat_time is not None
+    await client.update_worker("w-silent", {"cpu": 1})
+    assert (await client.update_worker("w-silent")).heartbeat_stats == {"cpu": 1}
+    null = client._request_json("post", "/workers/w-silent", json={"heartbeat_stats": None})
+    assert await refused(null) == 400
+
+
+@check
+async def resources_may_be_named_before_they_are_added(client: Client) -> None:
+    name = f"rs-later-{uuid4().hex[:8]}"
+    queued = await client.enqueue_rollout({"x": 23}, resources_id=name)
+    started = await client.start_rollout({"x": 24}, resources_id=name)
+    moved = await client.update_rollout(started.rollout_id, resources_id=name)
+    assert [rollout.resources_id for rollout in (queued, started, moved)] == [name] * 3
+    added = await client.update_resources(name, {})
+    taken = await client.dequeue_rollout()
+    assert taken is not None
+    assert (taken.rollout_id, taken.resources_id) == (queued.rollout_id, name)
+    assert await client.get_resources_by_id(name) == added
+
+
+@check
+async def a_superseded_attempt_may_be_closed_and_moves_nothing(client: Client) -> None:
+    first = await client.start_rollout({"x": 25})
+    second = await client.start_attempt(first.rollout_id)
+    closed = await client.update_attempt(first.rollout_id, first.attempt.attempt_id, status="succeeded")
+    assert closed.status == "succeeded"
+    assert status_of(await client.get_rollout_by_id(first.rollout_id)) == "preparing"
+    await client.update_attempt(first.rollout_id, second.attempt.attempt_id, status="failed")
+    assert status_of(await client.get_rollout_by_id(first.rollout_id)) == "failed"
+    attempts = await client.query_attempts(first.rollout_id)
+    assert [attempt.status for attempt in attempts] == ["succeeded", "failed"]
 
 
 @check

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from relight.store.client import StoreClient
+from relight.store.attempts.client import StoreClient
+from relight.store.attempts.postgres import PostgresStore
+from relight.store.attempts.tokens import token_hash
 from relight.store.database import Database
-from relight.store.postgres import PostgresStore
-from relight.store.tokens import token_hash
 from relight.types.upstreams import Upstream
 from tests.support.fake_provider import WORDS, fake_provider
 from tests.support.gateway import listening_gateway
@@ -100,7 +100,7 @@ async def test_an_agent_of_the_published_runner_calls_a_model_through_the_gatewa
     async with AsyncExitStack() as stack:
         provider = await stack.enter_async_context(fake_provider())
         judge = Upstream(name="other", base_url=provider.url, models=["judge"])
-        service = await PostgresStore.create(database, "http://unused")
+        service = await PostgresStore.create(database, f"http://127.0.0.1:{port}")
         url = await stack.enter_async_context(store_service(service, database, gateway_url=f"http://127.0.0.1:{port}"))
         store = await stack.enter_async_context(StoreClient(url, STORE_TOKEN))
         gateway = await stack.enter_async_context(listening_gateway(store, port=port, upstreams=[judge]))

@@ -1,7 +1,7 @@
 """Dumps a database with the current schema and a small finished run: `python -m tests.dumps.make`.
 
 Run it when a release closes the schema, and keep the file: databases out there look like it, and every later schema
-has to be reached from it (tests/integration/ops/test_dumps.py). Plain SQL without psql's own commands.
+has to be reached from it (tests/integration/operations/test_dumps.py). Plain SQL without psql's own commands.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from relight.stack.postgres_server import binaries_folder
 from relight.store.database import Database, migrations
-from relight.worker.postgres_server import binaries_folder
 from tests.support.postgres import create_database, postgres_server
 from tests.support.small_run import play_small_run
 

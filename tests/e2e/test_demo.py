@@ -10,13 +10,13 @@ from xml.etree import ElementTree
 import asyncpg
 import pytest
 
-from relight.cli.crash import VICTIMS
+from relight.cli.demo_crash import VICTIMS
 from relight.settings import read_stack
 from tests.e2e.demo_kit import demo, relight, wait_until_gone
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1500)]
 STEP_LINE = re.compile(r"step +(\d+)/4  16 rollouts, .* reward \d")
-LAST_LINE = re.compile(r"held-out reward: [01]\.\d\d -> [01]\.\d\d")
+LAST_LINE = re.compile(r"held-out score: [01]\.\d\d -> [01]\.\d\d")
 
 
 def test_an_interrupted_demo_leaves_nothing_running_and_goes_on_where_it_was(tmp_path: Path) -> None:
@@ -26,7 +26,7 @@ def test_an_interrupted_demo_leaves_nothing_running_and_goes_on_where_it_was(tmp
         assert first.ended(60) != 0
     assert wait_until_gone(tmp_path) == []
     with demo(tmp_path, "--set", "steps=4") as second:
-        assert "calculator-1 goes on" in second.wait_for("run calculator-")
+        assert "calculator-1 is resumed" in second.wait_for("run calculator-")
         assert second.ended() == 0
     assert LAST_LINE.fullmatch(second.lines[-1])
     assert [match[1] for match in map(STEP_LINE.match, second.lines) if match] == ["1", "2", "3", "4"]

@@ -12,10 +12,10 @@ import pytest
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from relight.runner.activity import RunnerActivities
-from relight.runner.isolated import IsolatedRunner
+from relight.runner.attempt_activity import RunnerActivities
+from relight.runner.process_isolation import IsolatedRunner
+from relight.store.attempts.postgres import PostgresStore
 from relight.store.database import Database
-from relight.store.postgres import PostgresStore
 from relight.types import names
 from tests.integration import leaky_agents
 from tests.integration.otlp.test_redaction import tables_with

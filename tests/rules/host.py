@@ -17,7 +17,9 @@ from tests.rules.kit import HandRun
 
 
 @asynccontextmanager
-async def gpu_host(database: Database, folder: Path, run: HandRun, name: str = "host-a") -> AsyncGenerator[GpuHost]:
+async def gpu_host(
+    database: Database, folder: Path, run: HandRun, name: str = "host-a", engine: str = "tests.chaos.parts.engine"
+) -> AsyncGenerator[GpuHost]:
     """A host that serves the run: its engine holds the given model, its trainer waits."""
     model = folder / "model"
     shutil.rmtree(model, ignore_errors=True)
@@ -26,7 +28,7 @@ async def gpu_host(database: Database, folder: Path, run: HandRun, name: str = "
         settings = Settings(
             home=Path(home),
             data_root=folder,
-            engine_module="tests.chaos.parts.engine",
+            engine_module=engine,
             trainer_module="tests.chaos.parts.trainer",
         )
         host = GpuHost(database, settings, name, f"relight-gpu.{name}")

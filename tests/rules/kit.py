@@ -7,12 +7,22 @@ from pathlib import Path
 from typing import Any
 
 from relight.datasets import load_tasks
-from relight.store import ledger, plans, runs
+from relight.operators.changes import change_run
+from relight.store.attempts.postgres import PostgresStore
 from relight.store.database import Database
-from relight.store.ledger import Version
-from relight.store.plans import ResolvedPlan
-from relight.store.postgres import PostgresStore
-from relight.types.payloads import Advance, AdvanceInput, BeginInput, ChangeInput, ChangeResult, StepInput, StepPlan
+from relight.store.runs import lifecycle
+from relight.store.training import ledger, plans
+from relight.store.training.ledger import Version
+from relight.store.training.plans import ResolvedPlan
+from relight.types.payloads import (
+    BeginInput,
+    ChangeInput,
+    ChangeResult,
+    NextRollouts,
+    NextRolloutsInput,
+    StepInput,
+    StepPlan,
+)
 from relight.types.rollout import FailureClass
 from relight.types.run_file import RunFile, parse_run_file
 from relight.types.wire import AttemptOutcome, FinishRequest, OpenAnswer, OpenedAttempt, OpenRequest
@@ -48,7 +58,7 @@ class HandRun:
             actor="someone",
             request_key=f"key-{next(_keys)}",
         )
-        return await runs.change_run(self.database, request)
+        return await change_run(self.database, request)
 
     async def open(self, rollout_id: str, *, number: int = 1, execution: str = "") -> OpenAnswer:
         request = OpenRequest(
@@ -90,8 +100,8 @@ class HandRun:
             if row["ended_at"] is None:
                 await self.play(row["rollout_id"], float(row["index_in_group"] % 2 == 0))
 
-    async def advance(self, step: int, batch: int = 0, kind: Any = "train") -> Advance:
-        question = AdvanceInput(run=self.name, epoch=self.epoch, step=step, kind=kind, batch=batch)
+    async def advance(self, step: int, batch: int = 0, kind: Any = "train") -> NextRollouts:
+        question = NextRolloutsInput(run=self.name, epoch=self.epoch, step=step, kind=kind, batch=batch)
         return await plans.advance_batch(self.database, question)
 
     async def update(self, step: int) -> None:
@@ -104,7 +114,8 @@ class HandRun:
         fence = await ledger.take_lease(self.database, f"policy/{self.name}", "by hand", 60)
         assert fence is not None
         lease = (f"policy/{self.name}", "by hand", fence)
-        await ledger.record_version(self.database, self.name, Version(step, f"w{step}", "nowhere", None), lease)
+        version = Version(step, f"w{step}", "nowhere", None)
+        await ledger.record_version(self.database, self.name, version, lease, unchanged=not samples)
         await ledger.record_step(self.database, self.name, step, {}, {})
 
     async def rollouts(self, step: int, kind: str = "train") -> list[dict[str, Any]]:
@@ -121,6 +132,6 @@ async def begin(database: Database, folder: Path, name: str, **changes: Any) -> 
     write_tasks(folder)
     file = parse_run_file(run_file(**changes))
     train, held_out = (load_tasks(f"{part}.jsonl", folder) for part in ("train", "heldout"))
-    await runs.begin_run(database, BeginInput(run=name, driver="driver", file=file), train, held_out)
+    await lifecycle.begin_run(database, BeginInput(run=name, driver="driver", file=file), train, held_out)
     await seed_engine(database, f"engine-of-{name}", name)
     return HandRun(database, await PostgresStore.create(database, "http://gateway"), name, file)

@@ -3,26 +3,37 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+import signal
+import sys
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import pytest_asyncio
 
 from relight.errors import ConflictError, StoreError
 from relight.runner import attempt as attempts
+from relight.runner.agent_call import AgentCall
 from relight.runner.attempt import AttemptWatch
-from relight.runner.calls import AgentCall
 from relight.runner.gateway_probe import CallStatus, GatewayProbe
-from relight.runner.isolated import IsolatedRunner
+from relight.runner.process_isolation import AgentRunner, IsolatedRunner
+from relight.runner.shared_isolation import SharedRunner
+from relight.store.attempts.postgres import PostgresStore
 from relight.store.database import Database
-from relight.store.postgres import PostgresStore
 from relight.types.rollout import FailureClass
-from relight.types.wire import OpenedAttempt, SpanRecord
+from relight.types.wire import AttemptOutcome, OpenedAttempt, SpanRecord
+from tests.rules import calling_agents
 from tests.rules.kit import HandRun, begin
 from tests.unit.runner import nasty_agents
 
-SERVED = [f"{nasty_agents.__file__}:{name}" for name in ("well", "raises", "exits", "busy")]
+SERVED = [f"{nasty_agents.__file__}:busy"]
+CALLERS = (
+    *("computes", "computes_async", "swallows", "swallows_async", "raises"),
+    *("asks_when_it_is_gone", "asks_again", "gives_up", "lingers"),
+)
 NOWHERE = "http://127.0.0.1:9"
 """Nobody listens there."""
 
@@ -46,21 +57,170 @@ async def opened_of(run: HandRun) -> OpenedAttempt:
     return await run.opened((await run.rollouts(1))[0]["rollout_id"])
 
 
-@pytest.mark.parametrize("grader", [None, "judge"])
-async def test_an_attempt_that_ends_while_the_gateway_is_out_of_reach_is_infrastructure_whatever_the_agent_did(
-    database: Database, tmp_path: Path, agents: IsolatedRunner, grader: str | None
+class GatewayProcess:
+    """A process that stands for the gateway, on an address of its own."""
+
+    def __init__(self, port: int) -> None:
+        self.url = f"http://127.0.0.1:{port}"
+        self._port = port
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        command = (sys.executable, "-m", "tests.rules.gateway_process", str(self._port))
+        self._process = await asyncio.create_subprocess_exec(*command)
+        probe = GatewayProbe(self.url)
+        async with asyncio.timeout(60):
+            while not await probe.reachable():  # noqa: ASYNC110  # a process
+                await asyncio.sleep(0.05)
+        await probe.close()
+
+    async def end(self, number: signal.Signals = signal.SIGKILL) -> None:
+        """Send it a signal; with SIGKILL, returns when it is gone."""
+        assert self._process is not None
+        if self._process.returncode is None:
+            self._process.send_signal(number)
+            if number is signal.SIGKILL:
+                await self._process.wait()
+
+
+@pytest_asyncio.fixture
+async def gateway(unused_tcp_port: int) -> AsyncGenerator[GatewayProcess]:
+    process = GatewayProcess(unused_tcp_port)
+    await process.start()
+    yield process
+    await process.end()
+
+
+@pytest_asyncio.fixture(params=[IsolatedRunner, SharedRunner])
+async def callers(request: pytest.FixtureRequest) -> AsyncGenerator[AgentRunner]:
+    """Agents that call a model, in processes of their own and in one that they share."""
+    async with request.param([f"{calling_agents.__file__}:{name}" for name in CALLERS]) as runner:
+        yield runner
+
+
+class Played:
+    """One attempt at a rollout of a run, by an agent that says in files how far it is."""
+
+    def __init__(self, run: HandRun, opened: OpenedAttempt, gateway: GatewayProcess, folder: Path) -> None:
+        self.run = run
+        self.folder = folder
+        path = urlsplit(opened.base_url).path
+        self.opened = opened.model_copy(update={"base_url": gateway.url + path})
+        self.probe = GatewayProbe(gateway.url)
+
+    def start(self, agents: AgentRunner, agent: str) -> asyncio.Task[AttemptOutcome | None]:
+        call = replace(AgentCall.from_opened(self.opened, agent), task={"folder": str(self.folder)})
+        return asyncio.create_task(AttemptWatch(self.run.store, agents, self.probe, self.opened, "w").run(call))
+
+    async def said(self, what: str) -> None:
+        async with asyncio.timeout(60):
+            while not (self.folder / what).exists():  # noqa: ASYNC110  # a process says it
+                await asyncio.sleep(0.01)
+
+    async def row(self) -> dict[str, Any]:
+        await self.probe.close()
+        return (await self.run.rollouts(1))[0]
+
+
+async def played(database: Database, folder: Path, gateway: GatewayProcess, **changes: Any) -> Played:
+    run = await begin(database, folder, "cut", **changes)
+    return Played(run, await opened_of(run), gateway, folder)
+
+
+@pytest.mark.parametrize("agent", ["computes", "computes_async"])
+async def test_an_attempt_whose_calls_were_all_answered_counts_though_the_gateway_died_before_it_ended(
+    database: Database, tmp_path: Path, gateway: GatewayProcess, callers: AgentRunner, agent: str
 ) -> None:
-    run = await begin(database, tmp_path, "cut", grader=grader)
-    opened = await opened_of(run)
-    gateway = GatewayProbe(NOWHERE)
-    for agent in ("well", "raises", "exits"):
-        outcome = await AttemptWatch(run.store, agents, gateway, opened, "w").run(AgentCall.from_opened(opened, agent))
-        assert outcome is not None
-        assert (outcome.failure_class, outcome.reward) == (FailureClass.INFRASTRUCTURE, None), agent
-        opened = await run.opened(opened.rollout_id)  # and the same try is made again
-    await gateway.close()
-    row = (await run.rollouts(1))[0]
-    assert (row["status"], row["attempts"], row["reward"]) == ("preparing", 4, None)
+    attempt = await played(database, tmp_path, gateway)
+    ending = attempt.start(callers, agent)
+    await attempt.said("ready")
+    await gateway.end()
+    (tmp_path / "go").touch()
+    outcome = await ending
+    assert outcome is not None
+    assert (outcome.succeeded, outcome.reward) == (True, 0.25), outcome.message
+    assert ((await attempt.row())["status"], (await attempt.row())["reward"]) == ("succeeded", 0.25)
+
+
+@pytest.mark.parametrize("grader", [None, "judge"])
+@pytest.mark.parametrize("agent", ["swallows", "swallows_async", "raises"])
+async def test_an_attempt_whose_call_the_gateways_death_cut_is_infrastructure_whatever_the_agent_did(
+    database: Database, tmp_path: Path, gateway: GatewayProcess, callers: AgentRunner, agent: str, grader: str | None
+) -> None:
+    attempt = await played(database, tmp_path, gateway, grader=grader)
+    ending = attempt.start(callers, agent)
+    await attempt.said("ready")
+    await gateway.end()
+    outcome = await ending
+    assert outcome is not None
+    assert (outcome.failure_class, outcome.reward) == (FailureClass.INFRASTRUCTURE, None), outcome.message
+    assert (tmp_path / "raised").exists() == (agent != "raises")
+    await attempt.run.opened(attempt.opened.rollout_id)  # and the same try is made again
+    row = await attempt.row()
+    assert (row["status"], row["attempts"], row["reward"]) == ("preparing", 2, None)
+
+
+async def test_an_attempt_that_lost_a_call_is_infrastructure_also_where_it_is_ended_for_its_deadline(
+    database: Database, tmp_path: Path, gateway: GatewayProcess, callers: AgentRunner
+) -> None:
+    attempt = await played(database, tmp_path, gateway, rollout={"timeout_seconds": 3})
+    ending = attempt.start(callers, "lingers")
+    await attempt.said("ready")
+    await gateway.end()
+    await attempt.said("raised")
+    await gateway.start()
+    outcome = await ending
+    assert outcome is not None
+    assert outcome.failure_class is FailureClass.INFRASTRUCTURE, outcome.message
+    assert "timeout_seconds=3" in outcome.message
+    await attempt.probe.close()
+
+
+async def test_an_attempt_whose_call_was_refused_is_infrastructure_though_the_agent_says_nothing_of_it(
+    database: Database, tmp_path: Path, gateway: GatewayProcess, callers: AgentRunner
+) -> None:
+    attempt = await played(database, tmp_path, gateway)
+    ending = attempt.start(callers, "asks_when_it_is_gone")
+    await attempt.said("ready")
+    await gateway.end()
+    (tmp_path / "go").touch()
+    outcome = await ending
+    assert outcome is not None
+    assert outcome.failure_class is FailureClass.INFRASTRUCTURE
+    assert (tmp_path / "raised").exists()
+    await attempt.probe.close()
+
+
+async def test_a_call_that_was_cut_and_answered_when_it_was_repeated_costs_an_attempt_nothing(
+    database: Database, tmp_path: Path, gateway: GatewayProcess, callers: AgentRunner
+) -> None:
+    attempt = await played(database, tmp_path, gateway)
+    ending = attempt.start(callers, "asks_again")
+    await attempt.said("ready")
+    await gateway.end()
+    await gateway.start()
+    outcome = await ending
+    assert outcome is not None
+    assert (outcome.succeeded, outcome.reward) == (True, 0.75), outcome.message
+    await attempt.probe.close()
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+async def test_an_answer_that_the_agent_did_not_wait_for_is_its_own_affair_unless_the_gateway_was_away(
+    database: Database, tmp_path: Path, gateway: GatewayProcess, callers: AgentRunner, frozen: bool
+) -> None:
+    attempt = await played(database, tmp_path, gateway)
+    ending = attempt.start(callers, "gives_up")
+    await attempt.said("ready")
+    if frozen:
+        await gateway.end(signal.SIGSTOP)
+    (tmp_path / "go").touch()
+    outcome = await ending
+    assert outcome is not None
+    assert outcome.failure_class is (FailureClass.INFRASTRUCTURE if frozen else None), outcome.message
+    assert outcome.reward == (None if frozen else 1.0)
+    assert (tmp_path / "raised").exists()
+    await attempt.probe.close()
 
 
 class Flickering(PostgresStore):
@@ -75,7 +235,7 @@ class Flickering(PostgresStore):
             raise StoreError
         await super().heartbeat(attempt_id, fence, worker_id)
 
-    async def add_spans(self, rollout_id: str, attempt_id: str, fence: int | None, spans: list[SpanRecord]) -> int:
+    async def add_spans(self, rollout_id: str, attempt_id: str, fence: int | None, spans: Sequence[SpanRecord]) -> int:
         self.spans += 1
         if self.spans == 1:
             raise StoreError

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from relight.store import views
 from relight.store.database import Database
+from relight.store.runs import views
 from tests.rules.kit import begin
 
 

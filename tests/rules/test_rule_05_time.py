@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from temporalio.client import Client, WorkflowHandle
 from temporalio.worker import Worker
 
-from relight.runner.activity import RunnerActivities
-from relight.runner.isolated import IsolatedRunner
+from relight.runner.attempt_activity import RunnerActivities
+from relight.runner.process_isolation import IsolatedRunner
+from relight.store.attempts.postgres import PostgresStore
 from relight.store.database import Database
-from relight.store.postgres import PostgresStore
 from relight.types import names
 from tests.rules.test_rule_03_platform_failures import NOWHERE, Present
 from tests.support.orchestration import cluster, eventually, run_file, write_tasks
@@ -21,7 +22,7 @@ from tests.unit.runner import nasty_agents
 FILE = run_file(agent="well", steps=1, data="train.jsonl", rollout={"timeout_seconds": 1.5})
 
 
-async def scheduled(handle: WorkflowHandle) -> list[timedelta]:
+async def scheduled(handle: WorkflowHandle[Any, Any]) -> list[timedelta]:
     """Schedule-to-close of each attempt that a rollout's workflow asked for."""
     events = [event async for event in handle.fetch_history_events()]
     found = [event.activity_task_scheduled_event_attributes for event in events]

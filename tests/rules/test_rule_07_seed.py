@@ -1,4 +1,7 @@
-"""Rule 7: a seed follows from the run file's seed, step, group, index, try and call; never from the name of the run."""
+"""Rule 7: a seed follows from the run file's seed, step, group, index, try and call; never from the name of the run.
+
+In evaluations the version is no part of it.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from pathlib import Path
 
 from relight.llm_proxy.requests import seed_for
 from relight.store.database import Database
+from relight.store.training import plans
 from relight.types.rollout import FailureClass
 from relight.types.wire import OpenedAttempt, ResolveRequest
 from tests.rules.kit import HandRun, begin
@@ -46,3 +50,19 @@ async def test_a_new_try_and_a_new_call_have_new_seeds_and_a_repeated_attempt_ha
     await run.end(attempt, failure=FailureClass.AGENT_ERROR)
     second_try = await seeds(run, await run.opened(rollout, number=2))
     assert len({first, second_call, second_try}) == 3
+
+
+async def test_every_evaluation_draws_with_the_same_seeds_and_with_none_of_the_training(
+    database: Database, tmp_path: Path
+) -> None:
+    run = await begin(database, tmp_path, "drawn", evaluation={"samples": 2, "limit": 3})
+    await run.plan(1)
+    for version in (0, 1):
+        await plans.plan_evaluation(database, run.place(version))
+    given, trained = [
+        [await seeds(run, await run.opened(row["rollout_id"])) for row in await run.rollouts(version, "eval")]
+        for version in (0, 1)
+    ]
+    sampled = [await seeds(run, await run.opened(row["rollout_id"])) for row in await run.rollouts(1)]
+    assert given == trained
+    assert len({*given, *sampled}) == len(given) + len(sampled)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from relight.store import ledger
 from relight.store.database import Database
+from relight.store.training import ledger
 from relight.types.wire import DeliveryMark
 from tests.rules.kit import begin
 from tests.support.store_kit import call

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from relight.store import plans
 from relight.store.database import Database
+from relight.store.training import plans
 from relight.types.rollout import FailureClass
 from tests.rules.host import gpu_host
 from tests.rules.kit import begin
@@ -42,3 +42,4 @@ async def test_versions_steps_and_evaluations_count_as_they_should_and_a_step_wi
     pins = await database.pool.fetch("select distinct kind, step, min_version, max_version from rollouts order by 1, 2")
     assert [tuple(pin) for pin in pins] == [("eval", 1, 1, 1), ("train", 1, 0, 0), ("train", 2, 1, 1)]
     assert (evaluation.reward, evaluation.rewarded, evaluation.failed) == (0.5, len(rest), 1)
+    assert evaluation.score == 0.5 * len(rest) / (len(rest) + 1)

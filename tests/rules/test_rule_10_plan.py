@@ -6,6 +6,8 @@ import asyncio
 from pathlib import Path
 
 from relight.store.database import Database
+from relight.store.postgres import PostgresLightningStore
+from relight.types.resources import PromptTemplate
 from relight.types.rollout import FailureClass
 from tests.rules.kit import begin
 from tests.support.seeds import seed_run
@@ -54,7 +56,16 @@ async def test_a_retry_and_a_fill_up_keep_the_pins_of_their_group(database: Data
     await run.end(retried, 1.0)
     assert (await run.advance(1)).rollouts == [(0, 4, 1)]
     filled = next(row for row in await run.rollouts(1) if row["fill_up"])
-    pins = ("resources_id", "dataset_id", "position", "min_version", "max_version", "config", "step")
+    pins = (
+        "resources_id",
+        "resources_version",
+        "dataset_id",
+        "position",
+        "min_version",
+        "max_version",
+        "config",
+        "step",
+    )
     assert [filled[pin] for pin in pins] == [first[pin] for pin in pins]
     assert (filled["group_number"], filled["index_in_group"]) == (0, 4)
     assert "Other" not in str(retried.resources)
@@ -70,3 +81,34 @@ async def test_a_run_follows_its_own_resources_and_latest_is_for_rollouts_from_o
     assert row["resources_id"] == "rs-own"
     opened = await run.opened((await run.rollouts(1))[0]["rollout_id"])
     assert "Other" in str(opened.resources)
+
+
+async def test_a_run_keeps_the_version_of_its_resources_whoever_overwrites_them(
+    database: Database, tmp_path: Path
+) -> None:
+    run = await begin(database, tmp_path, "kept", resources=PROMPT)
+    await run.plan(1)
+    first, *_ = await run.rollouts(1)
+    given = await run.opened(first["rollout_id"])
+    outside = await PostgresLightningStore.create(database)
+    await outside.update_resources("rs-kept", {"prompt": PromptTemplate(template="Overwritten.")})
+    await outside.aclose()
+    again = await run.opened(first["rollout_id"])  # the first one's process died
+    await run.plan(2)
+    later = await run.opened((await run.rollouts(2))[0]["rollout_id"])
+    assert given.resources == again.resources == later.resources
+    assert (await run.change("update_resources", {"resources_id": "rs-kept"})).effective_step == 3
+    await run.plan(3)
+    newest = await run.opened((await run.rollouts(3))[0]["rollout_id"])
+    assert "Overwritten." in str(newest.resources)
+
+
+async def test_resources_that_lie_under_the_id_of_a_new_run_do_not_become_its_own(
+    database: Database, tmp_path: Path
+) -> None:
+    outside = await PostgresLightningStore.create(database)
+    await outside.update_resources("rs-late", {"prompt": PromptTemplate(template="Earlier.")})
+    await outside.aclose()
+    run = await begin(database, tmp_path, "late", resources=PROMPT)
+    await run.plan(1)
+    assert "Other" in str((await run.opened((await run.rollouts(1))[0]["rollout_id"])).resources)

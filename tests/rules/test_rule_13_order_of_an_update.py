@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from relight.faults import FaultPoint
 from relight.gpu_worker import update
 from relight.store.database import Database
 from tests.rules.host import gpu_host
@@ -21,14 +22,14 @@ async def test_what_an_update_measured_is_kept_where_its_worker_dies_before_the_
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = await begin(database, tmp_path, "measured")
-    dying: list[Any] = [update.Place.VERSION_RECORDED]
+    dying: list[Any] = [FaultPoint.VERSION_RECORDED]
 
     def reach(place: Any) -> None:
         if place in dying:
             dying.remove(place)
             raise Died
 
-    monkeypatch.setattr(update, "reach", reach)
+    monkeypatch.setattr(update, "fault_point", reach)
     async with gpu_host(database, tmp_path, run) as host:
         await run.plan(1)
         await run.play_all(1)

@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 
 from relight.errors import PostgresError
-from relight.gpu_worker import fleet
+from relight.gpu_worker import engine_supervisor
 from relight.store.database import Database
 from tests.rules.host import gpu_host, pid_of_engine
 from tests.rules.kit import begin
@@ -24,8 +24,8 @@ class Outage:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.errors: list[Exception] = []
         self.over = asyncio.Event()
-        self.real = fleet.newest_version
-        monkeypatch.setattr(fleet, "newest_version", self.look)
+        self.real = engine_supervisor.newest_version
+        monkeypatch.setattr(engine_supervisor, "newest_version", self.look)
 
     async def look(self, db: Database, run: str) -> Any:
         if self.errors:

@@ -9,9 +9,10 @@ import pytest
 from relight.errors import LeaseLostError
 from relight.gpu_worker.host import GpuHost
 from relight.settings import Settings
-from relight.store import ledger, runs
 from relight.store.database import Database
-from relight.store.ledger import Version
+from relight.store.runs import lifecycle
+from relight.store.training import ledger
+from relight.store.training.ledger import Version
 from relight.types.payloads import FinishInput, RunRequest
 from tests.rules.kit import begin
 
@@ -46,9 +47,9 @@ async def test_a_host_is_one_runs_until_that_has_ended_and_the_other_is_told_who
     await host.start()
     assert (await host.claim(RunRequest(run="first", epoch=1))).granted
     refused = await host.claim(RunRequest(run="second", epoch=1))
-    assert (refused.granted, refused.waiting_for) == (False, "a GPU worker, held by first")
-    assert await second.value("waiting_for") == "a GPU worker, held by first"
-    await runs.finish_run(database, FinishInput(run=first.name, epoch=1, status="failed"))
+    assert (refused.granted, refused.waiting_for) == (False, "GPU host host-a is in use by run first")
+    assert await second.value("waiting_for") == "GPU host host-a is in use by run first"
+    await lifecycle.finish_run(database, FinishInput(run=first.name, epoch=1, status="failed"))
     assert (await host.claim(RunRequest(run="second", epoch=1))).granted
 
 

@@ -11,8 +11,10 @@ from tests.rules.host import gpu_host
 from tests.rules.kit import HandRun, begin
 
 
-async def train(database: Database, folder: Path, name: str, *, killed_before: int = 0) -> HandRun:
-    """Three steps with a change of the learning rate between them."""
+async def train(
+    database: Database, folder: Path, name: str, *, killed_before: int = 0, disturbed: bool = False
+) -> HandRun:
+    """Three steps with a change of the learning rate between them. Disturbed: what is replayed is not the same."""
     run = await begin(database, folder, name, checkpoint_every=10)
     async with gpu_host(database, folder, run, f"host-of-{name}") as host:
         for step in (1, 2, 3):
@@ -22,6 +24,8 @@ async def train(database: Database, folder: Path, name: str, *, killed_before: i
             if step == killed_before:
                 assert host.service is not None
                 assert host.service.trainer is not None
+                if disturbed:
+                    await database.pool.execute("update training_rows set weight = 2 where run = $1", name)
                 for pid in host.service.trainer.pids:
                     os.kill(pid, signal.SIGKILL)
             await host.update(run.place(step))
@@ -41,3 +45,17 @@ async def test_a_trainer_that_died_replays_the_recorded_batches_with_the_values_
     metrics = await database.pool.fetchval("select metrics from steps where run = 'killed' and step = 3")
     assert metrics["replayed_steps"] == 2
     assert await database.pool.fetchval("select count(*) from metrics where name = 'replay/differs'") == 0
+
+
+async def test_where_a_replay_differs_its_trainer_goes_on_from_the_published_weights_and_what_was_patched_is_counted(
+    database: Database, tmp_path: Path
+) -> None:
+    await train(database, tmp_path, "calm")
+    await train(database, tmp_path, "other", killed_before=3, disturbed=True)
+    text = "select weights_hash from policy_versions where run = $1 and version > 0 order by version"
+    calm, other = [[row[0] for row in await database.pool.fetch(text, run)] for run in ("calm", "other")]
+    assert calm == other
+    counted = await database.pool.fetch(
+        "select run, step, name, value from metrics where name like 'replay/%' order by 3"
+    )
+    assert [tuple(row) for row in counted] == [("other", 2, "replay/differs", 1.0), ("other", 2, "replay/patched", 1.0)]

@@ -9,8 +9,8 @@ import pytest
 from temporalio.client import Client, WorkflowFailureError
 
 from relight.errors import ConfigError
-from relight.store import runs
 from relight.store.database import Database
+from relight.store.runs import lifecycle
 from relight.types.names import RUN_NAME
 from relight.types.payloads import BeginInput, FinishInput
 from tests.rules.kit import begin
@@ -41,7 +41,7 @@ async def test_a_workflow_under_a_bad_name_fails_with_the_rule(
     async with cluster(temporal, database, tmp_path) as stack:
         with pytest.raises(WorkflowFailureError) as refusal:
             await (await stack.start("Not.Good", run_file())).result()
-    assert "start it as train/NAME" in str(refusal.value.cause)
+    assert "use train/NAME as the id" in str(refusal.value.cause)
     assert await database.pool.fetchval("select count(*) from runs") == 0
 
 
@@ -54,15 +54,15 @@ async def test_the_same_unfinished_file_goes_on_and_anything_else_names_what_dif
     again = BeginInput(run="known", driver="another driver", file=run.file)
     other = run.file.model_copy(update={"group_size": 8, "data": run.file.data.model_copy(update={"shuffle": False})})
     tasks = await stored_tasks(database)
-    state = await runs.begin_run(database, again, tasks, tasks)
+    state = await lifecycle.begin_run(database, again, tasks, tasks)
     assert (state.epoch, state.next_step) == (2, 0)
     with pytest.raises(ConfigError, match=r"differing: data\.shuffle, group_size.*fork known"):
-        await runs.begin_run(database, again.model_copy(update={"driver": "third", "file": other}), tasks, tasks)
-    await runs.finish_run(database, FinishInput(run="known", epoch=2, status="finished"))
+        await lifecycle.begin_run(database, again.model_copy(update={"driver": "third", "file": other}), tasks, tasks)
+    await lifecycle.finish_run(database, FinishInput(run="known", epoch=2, status="finished"))
     with pytest.raises(ConfigError, match=r"finished.*fork"):
-        await runs.begin_run(database, again.model_copy(update={"driver": "fourth"}), tasks, tasks)
+        await lifecycle.begin_run(database, again.model_copy(update={"driver": "fourth"}), tasks, tasks)
 
 
-async def stored_tasks(database: Database) -> runs.Tasks:
+async def stored_tasks(database: Database) -> lifecycle.Tasks:
     """A data set that is stored already, as the activity gives it for a known run."""
-    return runs.Tasks([], await database.pool.fetchval("select train_dataset from runs where run = 'known'"), "")
+    return lifecycle.Tasks([], await database.pool.fetchval("select train_dataset from runs where run = 'known'"), "")

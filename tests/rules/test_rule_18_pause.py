@@ -9,8 +9,8 @@ import pytest
 from temporalio.client import Client
 
 from relight.errors import PausedError
-from relight.store import plans
 from relight.store.database import Database
+from relight.store.training import plans
 from relight.types.payloads import StepInput
 from tests.integration.operators.kit import Gate, at
 from tests.rules.kit import begin

@@ -18,11 +18,11 @@ from relight.gpu_worker.host import GpuHost
 from relight.settings import Settings
 from relight.store.database import Database
 from relight.types.payloads import (
-    AdvanceInput,
     ChangeInput,
     CheckInput,
     CloseRolloutInput,
     FinishInput,
+    NextRolloutsInput,
     RunRequest,
     StepInput,
 )
@@ -37,7 +37,7 @@ REFUSED: dict[str, Any] = {
     "plan_step": StepInput(**PLACE, step=2),
     "plan_evaluation": StepInput(**PLACE, step=0),
     "record_evaluation": StepInput(**PLACE, step=0),
-    "advance_batch": AdvanceInput(**PLACE, step=1, batch=0),
+    "advance_batch": NextRolloutsInput(**PLACE, step=1, batch=0),
     "close_rollout": CloseRolloutInput(**PLACE, rollout_id="driven-s0001-g00-i0"),
     "change_run": ChangeInput(**PLACE, action="pause", actor="late", request_key="late", value={}),
     "finish_run": FinishInput(**PLACE, status="failed"),

@@ -76,6 +76,7 @@ async def fake_provider() -> AsyncGenerator[FakeProvider]:
     provider = FakeProvider()
     app = web.Application()
     app.router.add_post("/v1/{route:.*}", provider.handle)
+    app.router.add_post("/rollout/{route:.*}", provider.handle)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)

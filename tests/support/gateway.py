@@ -15,7 +15,6 @@ from relight.errors import ConflictError, InvalidRequestError, StoreError, Unaut
 from relight.llm_proxy.app import open_gateway
 from relight.llm_proxy.metrics import Metered
 from relight.llm_proxy.server import Server, bind, configure
-from relight.store.envelopes import WorkerReport
 from relight.types.wire import (
     CallContext,
     CallFailure,
@@ -27,6 +26,7 @@ from relight.types.wire import (
     RecallRequest,
     ResolveRequest,
     UndeliveredCall,
+    WorkerReport,
 )
 
 TOKEN = "rl-token"

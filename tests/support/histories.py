@@ -14,9 +14,10 @@ from pathlib import Path
 from temporalio.client import Client
 from temporalio.contrib.pydantic import pydantic_data_converter
 
-from relight.runner.calls import AgentCall, AgentOutcome
+from relight.runner.agent_call import AgentCall, AgentOutcome
 from relight.store.database import Database
 from relight.types import names
+from relight.types.rollout import FailureClass
 from relight.types.wire import FinishRequest, OpenedAttempt
 from tests.support import operator_histories, trouble_histories
 from tests.support.orchestration import always_right, cluster, run_file, served_grader, write_tasks
@@ -33,7 +34,10 @@ async def agent(attempt: OpenedAttempt) -> FinishRequest:
     failing = FAILING.get(attempt.rollout_id.removeprefix(f"{RUN}-"))
     if failing and attempt.sequence_id == 1:
         return FinishRequest(
-            attempt_id=attempt.attempt_id, fence=attempt.fence, failure_class=failing, message="on purpose"
+            attempt_id=attempt.attempt_id,
+            fence=attempt.fence,
+            failure_class=FailureClass(failing),
+            message="on purpose",
         )
     return await always_right(attempt)
 

@@ -7,13 +7,14 @@ from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
+from relight.store.attempts.postgres import PostgresStore
+from relight.store.base import LightningStore
+from relight.store.client import LightningStoreClient
 from relight.store.database import Database
-from relight.store.lightning import LightningStore
-from relight.store.lightning_client import LightningStoreClient
-from relight.store.lightning_memory import InMemoryLightningStore
-from relight.store.lightning_postgres import PostgresLightningStore
-from relight.store.postgres import PostgresStore
-from relight.store.sweeper import sweep
+from relight.store.memory.attempts import MemoryStore
+from relight.store.memory.lightning import InMemoryLightningStore
+from relight.store.postgres import PostgresLightningStore
+from relight.store.queue.sweeper import sweep
 from relight.types.resources import NamedResources, PromptTemplate
 from relight.types.rollout import Attempt, AttemptedRollout, Rollout, RolloutConfig
 from relight.types.store import Span
@@ -57,7 +58,7 @@ class MemoryLightningKit(LightningKit):
         yield self.memory
 
     async def plan(self, rollout_id: str, step: int = 1) -> None:
-        self.memory.plan(rollout_id, run=RUN, step=step, mode="train")
+        MemoryStore(tables=self.memory.tables).add_rollout(rollout_id, run=RUN, step=step)
 
 
 class PostgresLightningKit(LightningKit):

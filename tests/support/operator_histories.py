@@ -11,12 +11,13 @@ from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 
-from relight.operations import Operator
-from relight.runner.calls import AgentCall, AgentOutcome
+from relight.operators.command_loop import LocalReader
+from relight.operators.operator import Operator
+from relight.runner.agent_call import AgentCall, AgentOutcome
 from relight.store.database import Database
 from relight.types import commands, names
+from relight.types.rollout import FailureClass
 from relight.types.wire import FinishRequest, OpenedAttempt
-from relight.worker.commands import LocalReader
 from tests.support.orchestration import Cluster, always_right, cluster, eventually, run_file, served_grader, write_tasks
 
 RUN = "operated"
@@ -33,7 +34,9 @@ class HeldAgent:
 
     async def __call__(self, attempt: OpenedAttempt) -> FinishRequest:
         if attempt.sequence_id == 1 and attempt.rollout_id == FAILING:
-            return FinishRequest(attempt_id=attempt.attempt_id, fence=attempt.fence, failure_class="agent_error")
+            return FinishRequest(
+                attempt_id=attempt.attempt_id, fence=attempt.fence, failure_class=FailureClass.AGENT_ERROR
+            )
         if attempt.rollout_id in HELD:
             self.holding.release()
             await self.go_on.wait()
@@ -59,7 +62,7 @@ async def play(client: Client, database: Database, folder: Path) -> dict[str, tu
         await _reset(client, names.train_id(RUN))
         await client.get_workflow_handle(names.train_id(RUN)).result()
         operator = Operator(client, LocalReader(database), names.ORCHESTRATOR_QUEUE)
-        await operator.descend(RUN, commands.Replay(name="replayed"))
+        await operator.start_derived(RUN, commands.Replay(name="replayed"))
         await client.get_workflow_handle(names.train_id("replayed")).result()
         await operator.regrade(RUN, commands.Regrade(grader="judge"))
         await client.get_workflow_handle(names.regrade_id(RUN, "judge")).result()

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import orjson
 from temporalio import activity
@@ -21,15 +21,16 @@ from temporalio.worker import Worker
 
 from relight.activities.orchestrator import OrchestratorActivities
 from relight.errors import PausedError
-from relight.runner.calls import AgentCall, AgentOutcome
+from relight.runner.agent_call import AgentCall, AgentOutcome
 from relight.runner.collector import OnSpan
-from relight.runner.grading import GradingActivities
-from relight.runner.isolated import AgentRunner
-from relight.store import ledger
+from relight.runner.grading_activity import GradingActivities
+from relight.runner.process_isolation import AgentRunner
+from relight.store.attempts.postgres import PostgresStore
 from relight.store.database import Database
-from relight.store.ledger import Sample, Version, choose, get_step, read_candidates
-from relight.store.plans import ResolvedPlan, begin_update
-from relight.store.postgres import PostgresStore
+from relight.store.training import ledger
+from relight.store.training.ledger import Sample, Version, choose, get_step, read_candidates
+from relight.store.training.plans import ResolvedPlan, begin_update
+from relight.temporal.retry_later import retry_later
 from relight.types import names
 from relight.types.payloads import (
     AttemptInput,
@@ -41,8 +42,7 @@ from relight.types.payloads import (
     StepInput,
     UpdateResult,
 )
-from relight.types.wire import FinishRequest, HandOver, OpenedAttempt, OpenRequest
-from relight.waiting import come_again
+from relight.types.wire import FinishRequest, GradingRequest, OpenedAttempt, OpenRequest
 from relight.worker.orchestrator import activities_of, make_worker
 
 Agent = Callable[[OpenedAttempt], Awaitable[FinishRequest]]
@@ -94,7 +94,7 @@ class ScriptedRunner:
             try:
                 finish = await self.agent(answer.attempt)
                 if answer.attempt.grader and finish.failure_class is None:
-                    return await self.hand_over(answer.attempt, finish)
+                    return await self.await_grading(answer.attempt, finish)
                 outcome = await self.store.finish_attempt(finish)
             finally:
                 beating.cancel()
@@ -108,11 +108,13 @@ class ScriptedRunner:
             message=outcome.message,
         )
 
-    async def hand_over(self, opened: OpenedAttempt, finish: FinishRequest) -> RolloutResult:
+    async def await_grading(self, opened: OpenedAttempt, finish: FinishRequest) -> RolloutResult:
         """As the runner does where the run has a grader."""
         self.own_rewards[opened.attempt_id] = finish.reward
-        handed = HandOver(attempt_id=opened.attempt_id, fence=opened.fence, output=f"answer of {opened.rollout_id}")
-        await self.store.hand_over(handed)
+        handed = GradingRequest(
+            attempt_id=opened.attempt_id, fence=opened.fence, output=f"answer of {opened.rollout_id}"
+        )
+        await self.store.await_grading(handed)
         return RolloutResult(
             rollout_id=opened.rollout_id,
             attempt_id=opened.attempt_id,
@@ -122,7 +124,7 @@ class ScriptedRunner:
         )
 
 
-class ScriptedGraders(AgentRunner):
+class ScriptedGraders:
     """Runs no process: what a grader gives is what the function says."""
 
     def __init__(self, grader: Grader) -> None:
@@ -162,7 +164,7 @@ class ScriptedGpuHost:
         try:
             await begin_update(self.database, place)
         except PausedError as error:
-            raise come_again(error.message) from error
+            raise retry_later(error.message) from error
         plan = ResolvedPlan.model_validate((await get_step(self.database, place.run, place.step))["plan"])
         candidates = await read_candidates(self.database, place.run, place.step, plan)
         chosen = choose(candidates, plan.group_size, plan.failures.short_groups)
@@ -173,7 +175,7 @@ class ScriptedGpuHost:
         path.write_bytes(orjson.dumps(place.step))
         lease = await self._lease(place.run)
         version = Version(place.step, f"w{place.step}", str(path), str(path))
-        await ledger.record_version(self.database, place.run, version, lease)
+        await ledger.record_version(self.database, place.run, version, lease, unchanged=not samples)
         await ledger.record_step(self.database, place.run, place.step, {}, {"update": 0.0})
         rewards = [sample.candidate.reward or 0.0 for sample in samples]
         mean = sum(rewards) / len(rewards) if rewards else None
@@ -255,7 +257,7 @@ async def served_grader(
 ) -> AsyncGenerator[None]:
     """The real grading on the queue of the grader `judge`, with a function for the grader's process."""
     store = await PostgresStore.create(database, "http://127.0.0.1:9")
-    grading = GradingActivities(store, ScriptedGraders(grader))
+    grading = GradingActivities(store, cast(AgentRunner, ScriptedGraders(grader)))
     queue = names.runner_queue(prefix, "judge")
     async with Worker(
         client,

@@ -37,7 +37,8 @@ def any_value(value: Any) -> AnyValue:
             return AnyValue(kvlist_value=KeyValueList(values=key_values(value)))
         case Sequence():
             return AnyValue(array_value=ArrayValue(values=[any_value(item) for item in value]))
-    raise TypeError(type(value))
+        case _:
+            raise TypeError(type(value))
 
 
 def key_values(attributes: Mapping[str, Any]) -> list[KeyValue]:

@@ -18,7 +18,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from relight.worker.temporal_binary import cache_folder
+from relight.stack.temporal_binary import cache_folder
 from tests.support.processes import free_port, serving
 
 REQUIREMENTS = Path(__file__).with_name("peer-requirements.txt")

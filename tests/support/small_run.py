@@ -14,13 +14,15 @@ import orjson
 
 from relight.adapter.rows import rows_of
 from relight.datasets import load_tasks
-from relight.store import ledger, plans, runs
+from relight.operators.changes import change_run
+from relight.store.attempts.postgres import PostgresStore
 from relight.store.database import Database
-from relight.store.ledger import Sample, Version
-from relight.store.partitions import ensure_partitions
-from relight.store.plans import ResolvedPlan
-from relight.store.postgres import PostgresStore
-from relight.types.payloads import AdvanceInput, BeginInput, ChangeInput, FinishInput, StepInput
+from relight.store.maintenance.partitions import ensure_partitions
+from relight.store.runs import lifecycle
+from relight.store.training import ledger, plans
+from relight.store.training.ledger import Sample, Version
+from relight.store.training.plans import ResolvedPlan
+from relight.types.payloads import BeginInput, ChangeInput, FinishInput, NextRolloutsInput, StepInput
 from relight.types.rollout import FailureClass
 from relight.types.run_file import parse_run_file
 from relight.types.wire import DeliveryMark, OpenedAttempt
@@ -47,7 +49,7 @@ class SmallRun:
         write_tasks(self.folder, 4)
         file = parse_run_file(run_file(steps=STEPS, group_size=2, evaluation={"limit": 2}))
         train, held_out = (load_tasks(f"{name}.jsonl", self.folder) for name in ("train", "heldout"))
-        await runs.begin_run(self.database, BeginInput(run=self.run, driver="driver", file=file), train, held_out)
+        await lifecycle.begin_run(self.database, BeginInput(run=self.run, driver="driver", file=file), train, held_out)
         await seed_engine(self.database, run=self.run)
         await self.publish(0)
 
@@ -68,7 +70,7 @@ class SmallRun:
         await plans.plan_evaluation(self.database, place)
         for rollout_id in await self.open_rollouts():
             await self.play(rollout_id)
-        await plans.advance_batch(self.database, AdvanceInput(**place.model_dump(), kind="eval", batch=0))
+        await plans.advance_batch(self.database, NextRolloutsInput(**place.model_dump(), kind="eval", batch=0))
         await plans.record_evaluation(self.database, place)
 
     async def sample(self, step: int) -> None:
@@ -80,7 +82,7 @@ class SmallRun:
         for rollout_id in first:
             await self.play(rollout_id)
         await finish(self.kit, await opened(self.kit, last), failure_class=FailureClass.AGENT_ERROR, message="no")
-        await plans.advance_batch(self.database, AdvanceInput(**place.model_dump(), batch=0))
+        await plans.advance_batch(self.database, NextRolloutsInput(**place.model_dump(), batch=0))
 
     async def open_rollouts(self) -> list[str]:
         """What is planned and has not ended."""
@@ -99,7 +101,7 @@ class SmallRun:
         await finish(self.kit, attempt, reward=float(int(rollout_id[-1]) % 2), output="done", output_bytes=4)
 
     async def update(self, step: int) -> None:
-        """Ledger, version, step row: in the order of semantics 13."""
+        """Ledger, version, step row: in the order of rule 13."""
         await self.write_ledger(step)
         await self.publish(step)
         await ledger.record_step(self.database, self.run, step, {"loss": 0.5}, {"update": 0.1})
@@ -117,18 +119,19 @@ class SmallRun:
         attempts = [sample.candidate.attempt_id for sample in samples]
         calls = await ledger.read_generations(self.database, self.run, step, attempts)
         ids = [(sample.candidate.rollout_id, sample.candidate.attempt_id) for sample in samples]
-        return [row for rollout, attempt in ids for row in rows_of(rollout, attempt, calls[attempt], "transition")]
+        found = (row for rollout, attempt in ids for row in rows_of(rollout, attempt, calls[attempt], "transition"))
+        return [row.model_copy(update={"weight": 1.0}) for row in found]
 
     async def change(self, action: str, value: Any) -> None:
         """An operator's command."""
         request = ChangeInput(
             run=self.run, epoch=self.epoch, action=action, value=value, actor="someone", request_key=action
         )
-        await runs.change_run(self.database, request)
+        await change_run(self.database, request)
 
     async def end(self) -> None:
         """The run is finished."""
-        await runs.finish_run(self.database, FinishInput(run=self.run, epoch=self.epoch, status="finished"))
+        await lifecycle.finish_run(self.database, FinishInput(run=self.run, epoch=self.epoch, status="finished"))
 
 
 def _call(attempt: OpenedAttempt, number: int) -> Any:

@@ -6,10 +6,10 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
+from relight.store.attempts.base import AttemptStore
+from relight.store.attempts.tokens import token_hash
 from relight.store.database import Database
-from relight.store.interface import AttemptStore
-from relight.store.memory import MemoryStore
-from relight.store.tokens import token_hash
+from relight.store.memory.attempts import MemoryStore
 from relight.types.rollout import RolloutConfig
 from relight.types.wire import (
     AttemptOutcome,
@@ -44,6 +44,7 @@ class AttemptState:
     failure_class: str | None
     reward: float | None
     ended: bool
+    spans_dropped: int
 
 
 class StoreKit(ABC):
@@ -142,7 +143,7 @@ class MemoryKit(StoreKit):
 
     async def attempts(self, rollout_id: str) -> list[AttemptState]:
         rows = self.memory.rollouts[rollout_id].attempts
-        return [AttemptState(row.status, row.failure_class, row.reward, row.ended) for row in rows]
+        return [AttemptState(row.status, row.failure_class, row.reward, row.ended, row.spans_dropped) for row in rows]
 
     async def deliveries(self, attempt_id: str) -> dict[int, str]:
         return {number: call.delivered for number, call in self.memory.attempt(attempt_id).calls.items()}
@@ -152,12 +153,12 @@ class MemoryKit(StoreKit):
         return {number: (call.version_start, call.version_end) for number, call in calls.items()}
 
     async def spans(self, rollout_id: str) -> list[tuple[int, str, str]]:
-        rows = self.memory.rollouts[rollout_id].spans
-        return [(row["sequence_id"], row["attempt_id"], row["span_id"]) for row in rows]
+        rows = self.memory.rollouts[rollout_id].spans.values()
+        return [(row.sequence_id, row.attempt_id, row.span_id) for row in rows]
 
     async def attributes(self, rollout_id: str, span_id: str) -> dict[str, Any]:
-        rows = self.memory.rollouts[rollout_id].spans
-        return next(row["attributes"] for row in rows if row["span_id"] == span_id)
+        rows = self.memory.rollouts[rollout_id].spans.values()
+        return next(row.attributes for row in rows if row.span_id == span_id)
 
 
 class PostgresKit(StoreKit):
@@ -193,8 +194,8 @@ class PostgresKit(StoreKit):
 
     async def attempts(self, rollout_id: str) -> list[AttemptState]:
         rows = await self._fetch(
-            "select status, failure_class, reward, ended_at is not null from attempts where rollout_id = $1"
-            " order by sequence_id",
+            "select status, failure_class, reward, ended_at is not null, spans_dropped from attempts"
+            " where rollout_id = $1 order by sequence_id",
             rollout_id,
         )
         return [AttemptState(*row) for row in rows]
@@ -242,8 +243,10 @@ async def opened(kit: StoreKit, rollout_id: str = "r1", try_number: int = 1, exe
 
 async def finish(kit: StoreKit, attempt: OpenedAttempt, **fields: Any) -> AttemptOutcome:
     """Finish an attempt; well, with reward 1, unless `fields` say otherwise."""
-    given = {"reward": 1.0} if "failure_class" not in fields else {}
-    request = FinishRequest(**({"attempt_id": attempt.attempt_id, "fence": attempt.fence} | given | fields))
+    given: dict[str, Any] = {"attempt_id": attempt.attempt_id, "fence": attempt.fence}
+    if "failure_class" not in fields:
+        given["reward"] = 1.0
+    request = FinishRequest(**(given | fields))
     return await kit.store.finish_attempt(request)
 
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import uvicorn
 from uvicorn.server import ServerState
 
+from relight.store.attempts.base import AttemptStore
 from relight.store.database import Database
-from relight.store.interface import AttemptStore
 from relight.store_api.app import aclose, create_app
 from relight.store_api.server import bind
 
@@ -26,18 +27,18 @@ async def store_service(
     database: Database,
     *,
     port: int = 0,
-    patience_seconds: float = 2.0,
+    retry_seconds: float = 2.0,
     max_body_bytes: int = 2**26,
     gateway_url: str | None = None,
 ) -> AsyncGenerator[str]:
     """Serve a store; yields its URL."""
-    limits = {"patience_seconds": patience_seconds, "max_body_bytes": max_body_bytes}
+    limits: dict[str, Any] = {"retry_seconds": retry_seconds, "max_body_bytes": max_body_bytes}
     app = create_app(store, database, token=TOKEN, gateway_url=gateway_url, **limits)
     config = uvicorn.Config(app, http="httptools", access_log=False, log_config=None)
     config.load()
     state = ServerState()
     listener = bind("127.0.0.1", port, "the store service")
-    protocol = config.http_protocol_class
+    protocol: Any = config.http_protocol_class  # asyncio.Protocol, of which uvicorn makes what it needs
     server = await asyncio.get_running_loop().create_server(
         lambda: protocol(config=config, server_state=state, app_state={}), sock=listener
     )

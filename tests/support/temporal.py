@@ -12,16 +12,17 @@ from pathlib import Path
 from temporalio.client import Client
 from temporalio.contrib.pydantic import pydantic_data_converter
 
-from relight.worker import temporal_server
-from relight.worker.ports import any_free
+from relight.stack import temporal_server
+from relight.stack.ports import any_free
+from relight.temporal.server_setup import configure
 
 
 @contextmanager
-def temporal_dev_server(folder: Path) -> Generator[str]:
-    """Yields the server's address."""
+def temporal_dev_server(folder: Path, *flags: str, port: int | None = None) -> Generator[str]:
+    """Yields the server's address; `flags` are the binary's own."""
     binary = asyncio.run(temporal_server.obtain(folder)).path
-    port, ui_port = any_free(), any_free()
-    command = temporal_server.command(binary, folder / "temporal.db", "default", port, ui_port)
+    port, ui_port = port or any_free(), any_free()
+    command = [*temporal_server.command(binary, folder / "temporal.db", "default", port, ui_port), *flags]
     address = f"127.0.0.1:{port}"
     with (folder / "temporal.log").open("wb") as log:
         server = subprocess.Popen([*command, "--headless"], stdout=log, stderr=subprocess.STDOUT)
@@ -38,7 +39,7 @@ async def _wait_until_ready(address: str, server: subprocess.Popen[bytes], secon
     while True:
         try:
             client = await Client.connect(address, data_converter=pydantic_data_converter)
-            await temporal_server.configure(client, set_retention=False)
+            await configure(client, set_retention=False)
             return
         except RuntimeError:
             if server.poll() is not None or time.monotonic() > deadline:

@@ -9,6 +9,7 @@ from temporalio.client import Client, WorkflowFailureError
 
 from relight.store.database import Database
 from relight.types import names
+from relight.types.rollout import FailureClass
 from relight.types.wire import FinishRequest, OpenedAttempt
 from tests.support.orchestration import Cluster, always_right, cluster, eventually, run_file, write_tasks
 
@@ -35,7 +36,9 @@ class HurtAgent:
                 await self.database.pool.execute(CALLED, attempt.rollout_id, attempt.attempt_id)
             return FinishRequest(attempt_id=attempt.attempt_id, fence=attempt.fence, reward=1.0)
         if self.fails:
-            return FinishRequest(attempt_id=attempt.attempt_id, fence=attempt.fence, failure_class="agent_error")
+            return FinishRequest(
+                attempt_id=attempt.attempt_id, fence=attempt.fence, failure_class=FailureClass.AGENT_ERROR
+            )
         return await always_right(attempt)
 
 

@@ -4,9 +4,15 @@
 select open_attempt_v1($1, $2, $3, $4, $5, $6)
 
 -- name: finish_attempt
-select finish_attempt_v2($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
+with finished as materialized (
+    select finish_attempt_v2($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) as outcome
+)
+select name_rewards_v1(outcome, $11, $13, $14, $15) from finished
 
--- name: hand_over
+-- name: count_dropped_spans
+update attempts set spans_dropped = $3 where attempt_id = $1 and fence = $2
+
+-- name: await_grading
 select hand_over_v1($1, $2, $3, $4, $5)
 
 -- name: transcript
@@ -25,6 +31,10 @@ returning attempt_id
 -- name: rollout_of_attempt
 select rollout_id from attempts where attempt_id = $1
 
+-- name: pin_of_attempt
+select rollout_id, r.resources_id, r.resources_version from attempts join rollouts r using (rollout_id)
+where attempt_id = $1
+
 -- name: call_context
 -- Everything that the gateway needs to serve an attempt's calls.
 select a.token_hash, a.try_number, r.status <> 'cancelled' and (
@@ -32,10 +42,15 @@ select a.token_hash, a.try_number, r.status <> 'cancelled' and (
            or a.status = 'unresponsive' and r.dispatched_by = 'queue' and r.status = 'requeuing'
               and a.sequence_id = r.attempts) as alive,
        r.run, r.step, r.day, coalesce(r.seed_base, r.rollout_id) as seed_base, r.min_version, r.max_version,
-       sampling_v1(r.run, r.step) as sampling,
+       sampling_v2(r) as sampling,
+       (select jsonb_build_object('algorithm', x.numbers -> 'algorithm', 'verl', x.numbers -> 'verl')
+        from (select coalesce((select plan from steps s where s.run = r.run and s.step = r.step),
+                              (select file from runs where run = r.run)) as numbers) x) as numbers,
        coalesce((select (file ->> 'engine_wait_seconds')::double precision from runs where run = r.run), 300)
            as engine_wait_seconds,
        coalesce((select file -> 'upstreams' from runs where run = r.run), '[]') as upstreams,
+       coalesce((select resources from resource_versions v
+                 where v.resources_id = r.resources_id and v.version = r.resources_version), '{}') as resources,
        (select coalesce(max(call_number), 0) + 1 from generations g where g.day = r.day and g.attempt_id = a.attempt_id)
            as next_call_number
 from attempts a join rollouts r using (rollout_id)

@@ -53,7 +53,7 @@ where r.kind <> 'external' and a.ended_at is not null and (a.status = 'succeeded
 -- An attempt of a plan that ended well has a reward, and it is on record.
 select a.attempt_id, a.reward from attempts a join rollouts r using (rollout_id)
 where r.kind <> 'external' and a.status = 'succeeded'
-  and not exists (select from rewards w where w.attempt_id = a.attempt_id and w.value = a.reward)
+  and not exists (select from rewards w where w.attempt_id = a.attempt_id and w.value = a.reward and w.is_primary)
 
 -- name: check_rewards_finite
 -- Rewards are finite numbers, wherever they stand.
@@ -119,7 +119,8 @@ where r.counted = 'none' and a.started_at < r.ended_at
 select r.rollout_id, r.dataset_id, r.position, r.resources_id from rollouts r
 where r.kind <> 'external' and (
     not exists (select from tasks t where t.dataset_id = r.dataset_id and t.position = r.position)
-    or r.resources_id is not null and not exists (select from resources x where x.resources_id = r.resources_id))
+    or r.resources_id is not null and not exists (
+        select from resource_versions v where v.resources_id = r.resources_id and v.version = r.resources_version))
 
 -- name: check_generations_owner
 -- A model call belongs to an attempt of its rollout, and lies on that rollout's day.
@@ -171,18 +172,26 @@ left join attempts a using (attempt_id)
 left join rollouts r on r.rollout_id = a.rollout_id
 where (a.rollout_id, r.day) is distinct from (s.rollout_id, s.day)
 
--- name: check_spans_sequence
--- A rollout's next span gets a number above all that were given.
+-- name: check_sequence
+-- A rollout's next span or model call gets a number above all that were given.
 select r.rollout_id, r.next_sequence, found.last
 from rollouts r
-join (select rollout_id, max(sequence_id) as last from spans group by rollout_id) found using (rollout_id)
+join (
+    select rollout_id, max(sequence_id) as last
+    from (select rollout_id, sequence_id from spans union all select rollout_id, sequence_id from generations) numbered
+    group by rollout_id
+) found using (rollout_id)
 where found.last >= r.next_sequence
 
--- name: check_spans_repeats
--- No two spans of a planned rollout share a number.
-select s.rollout_id, s.sequence_id, count(*) as spans
-from spans s join rollouts r on r.rollout_id = s.rollout_id and r.kind <> 'external'
-group by s.rollout_id, s.sequence_id having count(*) > 1
+-- name: check_sequence_repeats
+-- No two spans or model calls of a planned rollout share a number.
+select n.rollout_id, n.sequence_id, count(*) as times
+from (
+    select rollout_id, sequence_id from spans union all
+    select rollout_id, sequence_id from generations where sequence_id is not null
+) n
+join rollouts r on r.rollout_id = n.rollout_id and r.kind <> 'external'
+group by n.rollout_id, n.sequence_id having count(*) > 1
 
 -- name: check_spans_bodies
 -- What is large in a span is stored.

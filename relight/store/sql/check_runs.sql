@@ -33,7 +33,7 @@ where a.ended_at is null
 select l.run, l.step, l.attempt_id, l.grader, l.reward, w.value as recorded
 from step_rollouts l
 join attempts a on a.attempt_id = l.attempt_id and a.status = 'succeeded'
-left join rewards w on w.attempt_id = l.attempt_id and w.grader = l.grader
+left join rewards w on w.attempt_id = l.attempt_id and w.grader = l.grader and w.is_primary
 where w.value is distinct from l.reward
 
 -- name: check_ledger_place
@@ -50,10 +50,10 @@ where s.status is null or s.status not in ('ledgered', 'recorded') or s.batch_ha
 group by l.run, l.step, s.status, s.batch_hash
 
 -- name: check_ledger_missing
--- A ledgered step consumed something, or says that its weights are unchanged.
+-- A recorded step consumed something, or says that its weights are unchanged.
 select s.run, s.step, s.status
 from steps s
-where s.step > 0 and s.status in ('ledgered', 'recorded') and not s.unchanged
+where s.step > 0 and s.status = 'recorded' and not s.unchanged
   and not exists (select from step_rollouts l where l.run = s.run and l.step = s.step)
 
 -- name: check_rows_ledgered

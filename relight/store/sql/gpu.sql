@@ -20,7 +20,7 @@ select host from gpu_hosts where run = $1 and host <> $2 and heartbeat <= now() 
 -- name: lost_runs
 -- Runs whose hosts are all silent.
 select r.run, r.epoch from runs r
-where r.status = 'running' and exists (select from gpu_hosts h where h.run = r.run)
+where r.status = 'running' and r.cancel_requested is null and exists (select from gpu_hosts h where h.run = r.run)
   and not exists (
     select from gpu_hosts h where h.run = r.run and (h.host = $1 or h.heartbeat > now() - make_interval(secs => $2)))
 order by r.created_at
@@ -43,8 +43,16 @@ update gpu_hosts set run = $2, epoch = $3, state = $4, detail = null where host 
 update gpu_hosts set state = $2, detail = $3, heartbeat = now() where host = $1
 
 -- name: beat_host
+-- `over`: its run has ended, for longer than a release takes to come.
 update gpu_hosts h set heartbeat = now() where host = $1
-returning run, exists (select from runs r where r.run = h.run and r.status = 'running') as serves
+returning run, epoch, exists (select from runs r where r.run = h.run and r.status = 'running') as serves,
+    exists (select from runs r where r.run = h.run and r.status in ('finished', 'failed', 'cancelled')
+            and r.finished_at < now() - interval '3 minutes') as over
+
+-- name: end_engines_of_host
+-- Those of a GPU worker that was killed: their processes ended with it.
+update engines set state = 'stopped', updated_at = now()
+where host = $1 and state in ('starting', 'ready', 'loading')
 
 -- name: upsert_engine
 insert into engines (engine_id, host, run, url, model, state, pid) values ($1, $2, $3, $4, $5, 'starting', $6)

@@ -3,17 +3,27 @@
 select r.rollout_id, r.group_number, r.index_in_group, r.counted, r.status, r.failure_class, w.value as reward,
        coalesce(w.grader, 'agent') as grader
 from rollouts r
-left join rewards w on w.attempt_id = r.counted
+left join rewards w on w.attempt_id = r.counted and w.is_primary
      and w.grader = coalesce((select file ->> 'grader' from runs where run = $1), 'agent')
 where r.run = rollouts_of_v1($1) and r.kind = 'train' and r.step = $2 and r.counted is not null
 order by r.group_number, r.index_in_group
 
 -- name: delivered_generations
 -- What the policy wrote in these attempts and the agent received, in order.
-select attempt_id, call_number, choice, prompt_token_ids, token_ids, logprobs, finish_reason, version_start, version_end
+select attempt_id, call_number, choice, prompt_token_ids, token_ids, logprobs, finish_reason, version_start, version_end,
+       case jsonb_typeof(sampling -> 'temperature') when 'number' then (sampling -> 'temperature')::float8 end
+           as temperature
 from generations
 where day = any ($1::date[]) and attempt_id = any ($2::text[]) and delivered = 'yes'
 order by attempt_id, call_number, choice
+
+-- name: generations_left_out
+-- Answers of the policy that can't train. One that its agent cut off before the first token has nothing to train on.
+select count(*) from generations
+where day = any ($1::date[]) and attempt_id = any ($2::text[]) and delivered = 'yes' and model = $3
+  and (complete or cardinality(token_ids) > 0)
+  and 0 in (coalesce(cardinality(prompt_token_ids), 0), coalesce(cardinality(token_ids), 0),
+            coalesce(cardinality(logprobs), 0))
 
 -- name: days_of_step
 select distinct day from rollouts where run = rollouts_of_v1($1) and kind = 'train' and step = $2
@@ -24,19 +34,19 @@ select $1, $2, * from unnest($3::text[], $4::text[], $5::int[], $6::float8[], $7
 
 -- name: insert_training_row
 insert into training_rows (run, step, row_number, rollout_id, attempt_id, calls, prompt_ids, response_ids, mask, advantage,
-                           weight, sampled_logprobs)
-values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
+                           weight, sampled_logprobs, temperature, group_number)
+values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
 
 -- name: training_rows_of
-select row_number, rollout_id, attempt_id, calls, prompt_ids, response_ids, mask, advantage, weight, sampled_logprobs
+select row_number, rollout_id, attempt_id, calls, prompt_ids, response_ids, mask, advantage, weight, sampled_logprobs,
+       temperature, group_number as "group"
 from training_rows where run = $1 and step = $2 order by row_number
 
 -- name: set_trainer_logprobs
 update training_rows set trainer_logprobs = $4 where run = $1 and step = $2 and row_number = $3
 
 -- name: step_ledgered
-update steps set status = 'ledgered', batch_hash = $3, unchanged = $4, ledgered_at = now(),
-                 metrics = metrics || $5::jsonb
+update steps set status = 'ledgered', batch_hash = $3, ledgered_at = now(), metrics = metrics || $4::jsonb
 where run = $1 and step = $2 and status in ('planned', 'sampled')
 
 -- name: step_recorded
@@ -47,8 +57,8 @@ where run = $1 and step = $2 and status = 'ledgered'
 returning metrics, greatest(extract(epoch from sampled_at - planned_at), 0)::float8 as sampling,
           greatest(extract(epoch from recorded_at - planned_at), 0)::float8 as total
 
--- name: add_step_metrics
-update steps set metrics = metrics || $3::jsonb where run = $1 and step = $2 and status = 'ledgered'
+-- name: step_trained
+update steps set metrics = metrics || $3::jsonb, unchanged = $4 where run = $1 and step = $2 and status = 'ledgered'
 
 -- name: add_step_seconds
 update steps set seconds = seconds || $3::jsonb where run = $1 and step = $2
@@ -95,10 +105,10 @@ where run = $1 and version = $2
 update policy_versions set weights_hash = $3, export_path = $4 where run = $1 and version = $2
 
 -- name: stored_versions
--- Versions of which something is stored, with the held-out reward of those that were evaluated.
+-- Versions of which something is stored, with the held-out score of those that were evaluated.
 select v.version, v.forks, v.fence, v.export_path, v.checkpoint_path, v.export_deleted_at is null as has_export,
-       m.value as reward
-from policy_versions v left join metrics m on m.run = v.run and m.step = v.version and m.name = 'eval/reward'
+       m.value as score
+from policy_versions v left join metrics m on m.run = v.run and m.step = v.version and m.name = 'eval/score'
 where v.run = $1 and v.version > 0 and (v.export_deleted_at is null or v.checkpoint_path is not null)
 order by v.version
 

@@ -57,25 +57,34 @@ set resources = excluded.resources, version = resources.version + 1, update_time
 returning *
 
 -- name: get_lightning_resources
-select * from resources where resources_id = $1
+-- The newest version, or $2.
+select * from resource_versions where resources_id = $1 and ($2::int is null or version = $2)
+order by version desc limit 1
+
+-- name: newest_resources_version
+select version from resources where resources_id = $1
 
 -- name: get_latest_resources
 select * from resources order by update_time desc, sequence desc limit 1
 
+-- name: unknown_resources
+select id as resources_id from unnest($1::text[]) id
+where not exists (select from resources where resources_id = id) limit 1
+
 -- name: lightning_worker
-select * from workers where worker_id = $1 and kind in ('external', 'runner')
+select * from reported_workers where worker_id = $1
 
 -- name: worker_heartbeat
 insert into workers (worker_id, kind, host, status, heartbeat_stats, heartbeat_at)
 values ($1, 'external', '', 'unknown', $2, clock_timestamp())
 on conflict (worker_id) do update
-set heartbeat_stats = excluded.heartbeat_stats, heartbeat_at = excluded.heartbeat_at, last_heartbeat = clock_timestamp()
+set heartbeat_stats = coalesce(excluded.heartbeat_stats, workers.heartbeat_stats), heartbeat_at = excluded.heartbeat_at, last_heartbeat = clock_timestamp()
 returning *
 
 -- name: lightning_statistics
 select (select count(*) from rollouts) as total_rollouts, (select count(*) from attempts) as total_attempts,
        (select count(*) from spans) as total_spans, (select count(*) from resources) as total_resources,
-       (select count(*) from workers where kind in ('external', 'runner')) as total_workers
+       (select count(*) from workers) as total_workers
 
 -- name: unknown_attempts
 select rollout_id, attempt_id from unnest($1::text[], $2::text[]) as x(rollout_id, attempt_id)
@@ -91,22 +100,25 @@ delete from idempotency_keys where (scope, key) in (
 
 -- name: claim_outbox
 -- Workflows to start, oldest first. The caller holds them until it commits.
-select id, workflow_type, workflow_id, task_queue, input from outbox
-where started_at is null order by id limit $1 for update skip locked
+select o.id, o.workflow_type, o.workflow_id, o.task_queue, o.input, r.run, r.step, r.mode, r.position, r.inspects
+from outbox o left join rollouts r on r.rollout_id = o.input ->> 'rollout_id'
+where o.started_at is null order by o.id limit $1 for update of o skip locked
 
 -- name: outbox_started
 update outbox set started_at = clock_timestamp(), checked_at = clock_timestamp() where id = any ($1::bigint[])
 
 -- name: claim_unfinished_outbox
 -- Started a while ago, with a rollout that has not ended: Temporal may have lost the workflow.
-update outbox set checked_at = clock_timestamp()
-where id in (
-    select o.id from outbox o join rollouts r on o.workflow_id = workflow_of_v1(r.rollout_id)
+with late as (
+    select o.id, r.run, r.step, r.mode, r.position, r.inspects from outbox o join rollouts r on o.workflow_id = workflow_of_v1(r.rollout_id)
     where r.status in ('queuing', 'preparing', 'running', 'requeuing') and r.kind in ('external', 'inspect')
       and r.dispatched_by = 'workflow' and o.started_at is not null and o.workflow_type <> 'cancel'
       and coalesce(o.checked_at, o.started_at) < now() - make_interval(secs => $1)
-    order by o.checked_at limit $2 for update of o skip locked)
-returning id, workflow_type, workflow_id, task_queue, input
+    order by o.checked_at limit $2 for update of o skip locked
+)
+update outbox o set checked_at = clock_timestamp() from late where o.id = late.id
+returning o.id, o.workflow_type, o.workflow_id, o.task_queue, o.input,
+          late.run, late.step, late.mode, late.position, late.inspects
 
 -- name: fail_undispatched
 -- Temporal will never take its workflow.

@@ -5,22 +5,23 @@ select * from steps where run = $1 and step = $2 for update
 select step, plan from steps where run = $1 and step > 0 order by step desc limit 1
 
 -- name: insert_step
-insert into steps (run, step, status, plan, resources_id, batches) values ($1, $2, $3, $4, $5, $6)
+insert into steps (run, step, status, plan, resources_id, resources_version, batches)
+values ($1, $2, $3, $4, $5, $6, $7)
 on conflict (run, step) do nothing
 
 -- name: insert_replayed_step
 -- A step whose rollouts are its parent's: there is nothing to sample.
-insert into steps (run, step, status, plan, resources_id, batches, sampled_at)
-values ($1, $2, 'sampled', $3, $4, 0, now())
+insert into steps (run, step, status, plan, resources_id, resources_version, batches, sampled_at)
+values ($1, $2, 'sampled', $3, $4, $5, 0, now())
 on conflict (run, step) do nothing
 
 -- name: insert_rollouts
 -- One row a place: arrays of group, index, position and batch, in parallel.
 insert into rollouts (rollout_id, run, step, kind, batch, group_number, index_in_group, fill_up, dataset_id, position,
-                      mode, resources_id, config, seed_base, min_version, max_version)
-select id, $2, $3, $4, batch, group_number, index_in_group, $5, $6, position, $7, $8, $9,
-       $10 || group_number || '/' || index_in_group, $11, $11
-from unnest($1::text[], $12::int[], $13::int[], $14::int[], $15::int[])
+                      mode, resources_id, resources_version, config, seed_base, min_version, max_version)
+select id, $2, $3, $4, batch, group_number, index_in_group, $5, $6, position, $7, $8, $9, $10,
+       $11 || group_number || '/' || index_in_group, $12, $12
+from unnest($1::text[], $13::int[], $14::int[], $15::int[], $16::int[])
     as places (id, group_number, index_in_group, position, batch)
 on conflict do nothing
 
@@ -46,7 +47,7 @@ where rollout_id = any ($1::text[]) and ended_at is null
 
 -- name: open_places
 -- What is left to run in a batch, with the number of the next try: tries that the platform failed don't count.
-select group_number, index_in_group,
+select group_number, index_in_group, position,
        coalesce((select max(a.try_number) from attempts a
                  where a.rollout_id = r.rollout_id and a.ended_at is not null
                    and a.failure_class is distinct from 'infrastructure'), 0) + 1 as next_try
@@ -58,6 +59,7 @@ order by group_number, index_in_group
 -- Groups of a batch that lost members to the platform and may be filled up once more.
 select group_number, min(position) as position, min(dataset_id) as dataset_id, max(index_in_group) as last_index,
        max(fill_up) as rounds, min(config::text)::jsonb as config, min(resources_id) as resources_id,
+       min(resources_version) as resources_version,
        $5::int - count(*) filter (
            where failure_class is null or failure_class not in ('infrastructure', 'engine_error', 'grader_error')
        ) as lacking
@@ -99,10 +101,31 @@ where run = $1 and step = $2 and status = 'planned'
   and not exists (select from rollouts where run = $1 and kind = 'train' and step = $2 and counted is null)
 returning step
 
--- name: evaluation_counts
-select avg(reward)::float8 as reward, count(reward) as rewarded, count(*) filter (where status <> 'succeeded') as failed,
+-- name: evaluation_figures
+-- Of the whole evaluation (source null), and of each data source that its tasks name, in so many characters that
+-- a metric's name takes them.
+-- $3: rewards by failure class, 0 for the others; $4: the reward with which a sample passes.
+with played as (
+    select r.group_number, nullif(left(t.task ->> 'data_source', 200), '') as source, r.reward, r.status, r.created_at,
+           r.ended_at,
+           coalesce(r.reward, ($3::jsonb ->> r.failure_class)::float8, 0) as value
+    from rollouts r left join tasks t on t.dataset_id = r.dataset_id and t.position = r.position
+    where r.run = $1 and r.kind = 'eval' and r.step = $2
+), by_task as (
+    select source, group_number, count(*) as samples, sum(value) as value, sum(reward) as reward,
+           count(reward) as rewarded, count(*) filter (where status <> 'succeeded') as failed,
+           case when count(*) > 1 then stddev_pop(value) end as spread, bool_or(value >= $4) as passed,
+           min(created_at) as created_at, max(ended_at) as ended_at
+    from played group by source, group_number
+)
+select source, count(*) as tasks, max(samples) as samples, sum(value) / sum(samples) as score,
+       sum(reward) / nullif(sum(rewarded), 0) as reward, sum(rewarded)::int as rewarded, sum(failed)::int as failed,
+       avg(spread) as spread, avg(passed::int)::float8 as pass_at_k,
        greatest(extract(epoch from max(ended_at) - min(created_at)), 0)::float8 as seconds
-from rollouts where run = $1 and kind = 'eval' and step = $2
+from by_task
+group by grouping sets ((), (source))
+having grouping(source) = 1 or source is not null
+order by grouping(source) desc, source
 
 -- name: insert_metric
 insert into metrics (run, step, name, value) values ($1, $2, $3, $4) on conflict do nothing
@@ -123,10 +146,10 @@ returning rollout_id
 
 -- name: insert_inspection
 -- A rollout of its own with the same task, resources, configuration and seeds, served by whatever version there is.
-insert into rollouts (rollout_id, inspects, run, step, kind, dataset_id, position, input, mode, resources_id, config,
-                      seed_base)
+insert into rollouts (rollout_id, inspects, run, step, kind, dataset_id, position, input, mode, resources_id,
+                      resources_version, config, seed_base)
 select $1 || '.inspect-' || (select count(*) + 1 from rollouts where inspects = $1), $1, run, step, 'inspect',
-       dataset_id, position, input, mode, resources_id, config, seed_base
+       dataset_id, position, input, mode, resources_id, resources_version, config, seed_base
 from rollouts where rollout_id = $1
 returning rollout_id, config
 

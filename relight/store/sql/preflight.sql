@@ -32,8 +32,8 @@ order by rank, place
 
 -- name: insert_preflight
 insert into rollouts (rollout_id, run, step, kind, batch, group_number, index_in_group, dataset_id, position, mode,
-                      resources_id, config, seed_base, min_version, max_version)
-values ($1, $2, $3, 'preflight', $4, $5, $6, $7, $8, $9, $10, $11, $12, $3, $3)
+                      resources_id, resources_version, config, seed_base, min_version, max_version)
+values ($1, $2, $3, 'preflight', $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $3, $3)
 on conflict do nothing
 
 -- name: close_preflight

@@ -16,6 +16,8 @@ order by r.rollout_id
 limit $5
 
 -- name: insert_rewards
-insert into rewards (rollout_id, attempt_id, grader, value)
-select * from unnest($1::text[], $2::text[], $3::text[], $4::float8[])
-on conflict (attempt_id, grader) do nothing
+insert into rewards (rollout_id, attempt_id, value, dimension, is_primary, feedback, grader)
+select rollout_id, attempt_id, value, left(dimension, 200), is_primary, feedback, $1::text
+from unnest($2::text[], $3::text[], $4::float8[], $5::text[], $6::boolean[], $7::text[])
+    as given (rollout_id, attempt_id, value, dimension, is_primary, feedback)
+on conflict do nothing

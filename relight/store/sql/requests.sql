@@ -4,9 +4,21 @@
 -- The same key twice is one command.
 insert into commands (command_id, run, action, value, actor) values ($1, $2, $3, $4, $5)
 on conflict (command_id) do nothing
+returning command_id
+
+-- name: answer_request
+-- What came of a command whose run's workflow has yet to hear of it.
+update commands set result = $2 where command_id = $1
 
 -- name: get_request
 select * from commands where command_id = $1
+
+-- name: made_by_request
+-- The run that a fork or a replay has made, as its answer tells of it.
+select jsonb_build_object('run', r.parent_run, 'step', r.parent_step) as before, jsonb_build_object('run', r.run) as after,
+       r.parent_step + 1 as effective_step
+from commands c join runs r on r.run = c.value ->> 'name' and r.parent_run = c.run and r.created_at >= c.created_at
+where c.command_id = $1
 
 -- name: claim_requests
 -- The oldest open command of each run: what one run is told stays in order.
@@ -21,7 +33,8 @@ where command_id in (
 returning *
 
 -- name: finish_request
-update commands set done_at = now(), result = $2, refused = $3, waiting_for = null
+update commands
+set done_at = now(), result = coalesce(result, $2), refused = case when result is null then $3 end, waiting_for = null
 where command_id = $1 and done_at is null
 
 -- name: postpone_request

@@ -9,14 +9,14 @@ left join lateral (select coalesce(sum(case when export_deleted_at is null then 
                    from policy_versions where run = r.run and version > coalesce(r.parent_step, 0)) b on true
 left join lateral (select step, (metrics->>'reward_mean')::float8 as reward from steps
                    where run = r.run and step > 0 and status = 'recorded' order by step desc limit 1) s on true
-left join lateral (select value from metrics where run = r.run and name = 'eval/reward' order by step desc limit 1) e on true
+left join lateral (select value from metrics where run = r.run and name = 'eval/score' order by step desc limit 1) e on true
 where $1::text is null or r.run = $1
 order by r.created_at desc, r.run
 limit $2
 
 -- name: view_evaluations
 select step, name, value from metrics
-where run = $1 and name in ('eval/reward', 'eval/rewarded', 'eval/failed', 'eval/seconds')
+where run = $1 and name like 'eval/%'
 order by step
 
 -- name: view_rewards_by_step
@@ -57,17 +57,23 @@ select version, weights_hash, export_path, checkpoint_path, published_at, checkp
 from policy_versions where run = $1 order by version
 
 -- name: view_engines
--- $1 names a run, or null for all.
-select engine_id, host, run, state, version, load, pid, updated_at
-from engines where $1::text is null or run = $1 order by engine_id
+-- $1 names a run, or null for all. One that has ended shows the version that it held last.
+select engine_id, host, run, state, load, pid, updated_at, case when state in ('dead', 'stopped') then coalesce(version, (
+           select l.version from engine_loads l where l.engine_id = e.engine_id and l.run = e.run
+           order by load desc limit 1)) else version end as version
+from engines e where $1::text is null or run = $1 order by engine_id
 
 -- name: view_gpu_hosts
 select host, run, task_queue, state, detail, heartbeat from gpu_hosts where $1::text is null or run = $1 order by host
 
 -- name: view_workers
-select worker_id, kind, host, pid, serves, status, last_heartbeat, started_at,
+-- Without processes of the platform that are long gone.
+select worker_id, kind, host, pid, serves, status, doing, rollout_id, attempt_id, version, queues, memory_bytes, gpus,
+       last_heartbeat, started_at,
        greatest(extract(epoch from now() - last_heartbeat), 0)::float8 as seconds_ago
-from workers order by kind, started_at, worker_id
+from reported_workers
+where kind = 'external' or last_heartbeat >= now() - make_interval(secs => $1)
+order by kind, started_at, worker_id
 
 -- name: view_rollouts
 -- A page by id: a run's own ids sort by step, group and index.
@@ -94,12 +100,13 @@ select a.*, (select count(distinct g.call_number) from generations g
 from attempts a where a.rollout_id = $1 order by a.sequence_id
 
 -- name: view_rewards
-select attempt_id, grader, value, created_at from rewards where rollout_id = $1 order by created_at, attempt_id, grader
+select attempt_id, grader, dimension, is_primary as primary, value, feedback, created_at from rewards
+where rollout_id = $1 order by created_at, attempt_id, grader, is_primary desc, dimension
 
 -- name: view_generations
 -- $3: with the bodies of request and response.
-select g.attempt_id, g.call_number, g.choice, g.route, g.sampling, g.seed, g.engine_id, g.model, g.version_start,
-       g.version_end, g.finish_reason, g.complete, g.delivered, g.seconds, g.created_at,
+select g.attempt_id, g.call_number, g.choice, g.sequence_id, g.response_id, g.route, g.sampling, g.seed, g.engine_id,
+       g.model, g.version_start, g.version_end, g.finish_reason, g.complete, g.delivered, g.seconds, g.created_at,
        cardinality(g.prompt_token_ids) as prompt_tokens, cardinality(g.token_ids) as response_tokens,
        q.body as request, p.body as response
 from generations g

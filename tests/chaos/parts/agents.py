@@ -5,8 +5,10 @@ It keeps a ledger of its own: what it meant to do, and what it has been told, ea
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -38,7 +40,7 @@ async def two_turns(task: dict[str, Any], llm: LLM) -> float:
     """Ask, answer what came, ask again; the reward is a number made of both answers."""
     said: list[str] = []
     ledger = Ledger(llm.endpoint)
-    async with AsyncOpenAI(base_url=llm.endpoint, api_key=llm.api_key, max_retries=20, timeout=20) as client:
+    async with AsyncOpenAI(base_url=llm.endpoint, api_key=llm.api_key, max_retries=20, timeout=10) as client:
         for turn in range(2):
             content = f"{task['question']} {turn} {' '.join(said)}"
             ledger.write("ask", turn=turn)
@@ -49,4 +51,12 @@ async def two_turns(task: dict[str, Any], llm: LLM) -> float:
             ledger.write("answered", turn=turn, text=said[-1])
     reward = (sum(map(ord, "".join(said))) % 101) / 100
     ledger.write("done", reward=reward)
+    return reward
+
+
+async def lingers(task: dict[str, Any], llm: LLM) -> float:
+    """Has all its answers, and works on them for as long as the file `hold` is there."""
+    reward = await two_turns(task, llm)
+    while Path(os.environ[LEDGER], "hold").exists():  # noqa: ASYNC110, ASYNC240  # a test's doing
+        await asyncio.sleep(0.05)
     return reward

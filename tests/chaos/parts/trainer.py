@@ -15,10 +15,11 @@ from typing import Any
 
 import orjson
 
+from relight.adapter.rows import TrainingRow
 from relight.errors import CheckpointError, TrainerError
 from relight.gpu_worker.checkpoints import Manifest, commit, temporary_name, verify, write_manifest
-from relight.gpu_worker.rows import TrainRow, read_rows
 from relight.gpu_worker.trainer_process import Channel, Commands, serve
+from relight.gpu_worker.training_rows import read_rows
 from tests.chaos.parts import weights
 
 EPSILON = 1e-6
@@ -44,20 +45,26 @@ class DeterministicTrainer:
         self.updates = orjson.loads((directory / "optimizer.json").read_bytes())["updates"]
         self.version, self.loaded_from = version, str(directory)
 
-    def load_model(self, version: int, directory: Path, *, keep_optimizer: bool) -> None:
+    def load_model(self, version: int, directory: Path) -> None:
         if version > 0:
             verify(directory)
         self.weights = weights.read(directory)
-        self.updates = self.updates if keep_optimizer else 0
+        self.updates = 0
         self.version, self.loaded_from = version, str(directory)
+
+    def agree(self, version: int, export: Path, scratch: Path) -> int:
+        verify(export)
+        published = weights.read(export)
+        differed, self.weights = int(self.weights != published), published
+        return differed
 
     def keep(self, version: int) -> None:
         self._expect_before(version)
         self.version = version
 
-    def train(self, version: int, rows: list[TrainRow], numbers: bytes) -> None:
+    def train(self, version: int, rows: list[TrainingRow], numbers: bytes) -> None:
         self._expect_before(version)
-        told = [orjson.dumps(row.model_dump(exclude={"rollout_id"})) for row in rows]
+        told = [orjson.dumps(row.model_dump(exclude={"rollout_id", "attempt_id", "calls"})) for row in rows]
         self.updates += 1
         self.weights = weights.mixed(self.weights, numbers, str(self.updates).encode(), *told)
         self.version, self.loaded_from = version, "training"
@@ -112,7 +119,7 @@ class DeterministicCommands(Commands):
         numbers = orjson.dumps([hyperparameters, seed], option=orjson.OPT_SORT_KEYS)
         self._own.train(version, rows, numbers)
         Path(logprobs_file).write_bytes(b"".join(orjson.dumps(row.sampled_logprobs) + b"\n" for row in rows))
-        return {"metrics": {"loss": 0.0}, "seconds": {}}
+        return {"metrics": {"loss": 0.0, "optimizer_steps": 1.0}, "seconds": {}}
 
 
 def make(arguments: argparse.Namespace, channel: Channel) -> Commands:

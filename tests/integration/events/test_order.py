@@ -9,11 +9,11 @@ from contextlib import aclosing, asynccontextmanager, suppress
 
 import pytest
 
+from relight.store.attempts.postgres import PostgresStore
 from relight.store.database import Database
-from relight.store.event_client import follow_events
-from relight.store.event_tail import EventTail
-from relight.store.events import BEGINNING, EVERYTHING, Cursor, Snapshot, cursor_now, read_page
-from relight.store.postgres import PostgresStore
+from relight.store.events.client import follow_events
+from relight.store.events.log import BEGINNING, EVERYTHING, EventCursor, Snapshot, cursor_now, read_page
+from relight.store.events.tail import EventTail
 from relight.types.events import StoreEvent
 from tests.support.orchestration import eventually
 from tests.support.postgres import fresh_database
@@ -164,12 +164,12 @@ async def test_an_event_is_told_while_an_older_transaction_is_open(database: Dat
         await transaction.start()
         insert = "insert into rollouts (rollout_id, kind) values ($1, 'external')"
         await older.execute(insert, "early")
-        start = Cursor(BEGINNING)
+        start = EventCursor(BEGINNING)
         await database.pool.execute(insert, "late")
         events, cursor = await read_page(database, start)
         assert [event.rollout_id for event in events] == ["late"]
         await transaction.commit()
-    events, cursor = await read_page(database, Cursor.parse(str(cursor)))
+    events, cursor = await read_page(database, EventCursor.parse(str(cursor)))
     assert [event.rollout_id for event in events] == ["early"]
     assert (await read_page(database, cursor))[0] == []
 
@@ -177,9 +177,9 @@ async def test_an_event_is_told_while_an_older_transaction_is_open(database: Dat
 async def test_pages_of_a_window_follow_each_other(database: Database) -> None:
     insert = "insert into rollouts (rollout_id, kind) select 'r' || n, 'external' from generate_series(1, 25) n"
     await database.pool.execute(insert)
-    cursor, told = Cursor(BEGINNING), list[str | None]()
+    cursor, told = EventCursor(BEGINNING), list[str | None]()
     while True:
-        events, cursor = await read_page(database, Cursor.parse(str(cursor)), limit=10)
+        events, cursor = await read_page(database, EventCursor.parse(str(cursor)), limit=10)
         told += [event.rollout_id for event in events]
         if cursor.window is None:
             break

@@ -16,10 +16,10 @@ from urllib.parse import urlsplit
 import aiohttp
 import pytest
 
+from relight.store.attempts.postgres import PostgresStore
 from relight.store.database import Database
-from relight.store.event_client import follow_events
-from relight.store.events import Cursor, cursor_now, drop_events
-from relight.store.postgres import PostgresStore
+from relight.store.events.client import follow_events
+from relight.store.events.log import EventCursor, cursor_now, drop_events
 from relight.store_api import events as streams
 from relight.types.events import StoreEvent
 from tests.support.orchestration import eventually
@@ -102,7 +102,7 @@ async def test_old_events_are_forgotten_by_age(database: Database) -> None:
 async def test_events_of_another_server_are_forgotten_and_its_cursors_start_anew(url: str, database: Database) -> None:
     await database.pool.execute(INSERT, 1, 2)
     await database.pool.execute("update events set xid = '4000000000' where rollout_id = 'r1'")
-    cursor = Cursor.parse("4000000001:4000000001:")
+    cursor = EventCursor.parse("4000000001:4000000001:")
     told = follow_events(url, TOKEN, after=str(cursor))
     assert (await anext(told)).kind == "reset"
     await told.aclose()

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from relight.store.attempts.postgres import PostgresStore
 from relight.store.database import Database
-from relight.store.postgres import PostgresStore
 from tests.support.small_run import RUN, SmallRun
 from tests.support.store_kit import opened
 from tests.support.store_service import store_service

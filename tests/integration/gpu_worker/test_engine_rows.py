@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from relight.cli.progress import summary_lines
+from relight.gpu_worker.host import GpuHost
+from relight.settings import Settings
 from relight.store.database import Database
+from relight.store.runs import views
+from relight.types.payloads import RunRequest
+from tests.rules.host import gpu_host, prepared
+from tests.rules.kit import begin
+from tests.support.orchestration import eventually
 from tests.support.seeds import seed_run
 
 HOST = "gpu-1"
@@ -39,3 +52,83 @@ async def test_an_engine_that_goes_over_to_another_run_starts_with_its_given_mod
     assert await load(database, 0, 0) == 2
     row = await database.pool.fetchrow("select state, version, run from engines where engine_id = $1", ENGINE)
     assert (row["state"], row["version"], row["run"]) == ("ready", 0, "second")
+
+
+async def test_an_engine_that_was_ended_on_purpose_is_stopped_and_shows_the_version_that_it_held_last(
+    database: Database, tmp_path: Path
+) -> None:
+    run = await begin(database, tmp_path, "ended")
+    async with gpu_host(database, tmp_path, run) as host:
+        await run.plan(1)
+        await run.play_all(1)
+        await run.advance(1)
+        await host.update(run.place(1))
+        shown = (await views.get_cluster(database)).engines[0]
+        assert (shown.state, shown.version) == ("ready", 1)
+        await host.release(RunRequest(run=run.name, epoch=run.epoch))
+        shown = (await views.get_cluster(database)).engines[0]
+        assert (shown.state, shown.version) == ("stopped", 1)
+        assert "host-a/0 stopped v1" in "\n".join(summary_lines(await views.get_run(database, run.name)))
+
+
+async def test_an_engine_that_is_stopped_while_it_starts_again_shows_its_last_version_and_one_without_any_shows_none(
+    database: Database,
+) -> None:
+    await seed_run(database, "first", agent="calculator", model="model", algorithm={"name": "grpo"})
+    await database.execute("upsert_host", HOST, "relight-gpu.gpu-1")
+    await start(database, "first")
+    await database.execute("set_engine_state", ENGINE, "stopped")
+    assert summary_lines(await views.get_run(database, "first"))[-1].endswith("gpu-1/0 stopped")
+    await start(database, "first")
+    await load(database, 4, 50)
+    await start(database, "first")
+    [shown] = (await views.get_cluster(database)).engines
+    assert (shown.state, shown.version) == ("starting", None)
+    await database.execute("set_engine_state", ENGINE, "dead")
+    [shown] = (await views.get_cluster(database)).engines
+    assert (shown.state, shown.version) == ("dead", 4)
+
+
+@pytest.mark.parametrize("how", ["ended", "killed"])
+async def test_nothing_of_a_trainer_or_an_engine_stays_behind_in_the_file_system(
+    database: Database, tmp_path: Path, how: str
+) -> None:
+    run = await begin(database, tmp_path, "tidy")
+    async with gpu_host(database, tmp_path, run) as host:
+        assert host.service is not None
+        work, sockets = host.service.folder / "trainer", host.service.engines.socket_path.parent
+        assert len(list(work.glob("rendezvous-*"))) == 1
+        if how == "killed":  # and the GPU worker with it: what is left goes at the next start
+            (work / "rendezvous-of-a-dead-worker").mkdir()
+            assert host.service.trainer is not None
+            await host.service.trainer.kill()
+            await prepared(host, run)
+            assert len(list(work.glob("rendezvous-*"))) == 1
+        await host.release(RunRequest(run=run.name, epoch=run.epoch))
+        assert list(work.glob("rendezvous-*")) == []
+        assert list(sockets.iterdir()) == []
+
+
+async def test_a_gpu_worker_that_was_killed_shows_no_engine_as_ready_when_it_is_back_and_its_run_is_over(
+    database: Database, tmp_path: Path
+) -> None:
+    await seed_run(database, "over")
+    host = GpuHost(database, Settings(home=tmp_path, data_root=tmp_path), HOST, f"relight-gpu.{HOST}")
+    await host.start()
+    await host.claim(RunRequest(run="over", epoch=1))
+    await start(database, "over")
+    await load(database, 3, 70)
+    await database.execute("finish_run", "over", "cancelled", None)
+    again = GpuHost(database, Settings(home=tmp_path, data_root=tmp_path), HOST, f"relight-gpu.{HOST}")
+    await again.start()
+    (engine,) = (await views.get_cluster(database)).engines
+    assert (engine.state, engine.version) == ("stopped", 3)
+    await database.pool.execute("update runs set finished_at = now() - interval '1 hour'")
+    beating = asyncio.create_task(again.keep_reporting_alive())
+
+    async def is_idle() -> bool:
+        row = await database.pool.fetchrow("select run, state from gpu_hosts")
+        return tuple(row) == (None, "idle")
+
+    await eventually(is_idle)
+    beating.cancel()

@@ -80,6 +80,13 @@ async def ask(http: aiohttp.ClientSession) -> tuple[list[int], list[int], list[f
     return body["prompt_token_ids"], choice["token_ids"], [t["logprob"] for t in choice["logprobs"]["content"]]
 
 
+async def publish(engine: EngineProcess, weights: Path) -> None:
+    """As the engine's keeper does, between which it records the version."""
+    await engine.client.load(weights)
+    assert await engine.client.paused()
+    await engine.client.resume()
+
+
 async def test_it_serves_the_policy_with_the_logprobs_that_were_sampled_from(
     engine: EngineProcess, http: aiohttp.ClientSession, models: dict[str, Path]
 ) -> None:
@@ -89,9 +96,9 @@ async def test_it_serves_the_policy_with_the_logprobs_that_were_sampled_from(
 
 
 async def test_it_tells_how_many_tokens_it_has_made(engine: EngineProcess, http: aiohttp.ClientSession) -> None:
-    before = await engine.client.work()
+    before = await engine.client.read_load()
     await ask(http)
-    after = await engine.client.work()
+    after = await engine.client.read_load()
     assert before is not None
     assert after is not None
     assert after.running == 0
@@ -101,9 +108,9 @@ async def test_it_tells_how_many_tokens_it_has_made(engine: EngineProcess, http:
 async def test_published_weights_answer_the_next_call_even_where_its_prompt_was_cached(
     engine: EngineProcess, http: aiohttp.ClientSession, models: dict[str, Path]
 ) -> None:
-    await engine.client.publish(models["a"])
+    await publish(engine, models["a"])
     await ask(http)
-    await engine.client.publish(models["b"])
+    await publish(engine, models["b"])
     prompt, sampled, logprobs = await ask(http)
     of_old = token_logprobs(models["a"], prompt, sampled, temperature=0.7)
     of_new = token_logprobs(models["b"], prompt, sampled, temperature=0.7)
@@ -114,7 +121,7 @@ async def test_published_weights_answer_the_next_call_even_where_its_prompt_was_
 async def test_a_call_under_way_outlives_a_publication_and_goes_on_with_the_new_weights(
     engine: EngineProcess, http: aiohttp.ClientSession, models: dict[str, Path]
 ) -> None:
-    await engine.client.publish(models["a"])
+    await publish(engine, models["a"])
     prompt: list[int] = []
     sampled: list[int] = []
     logprobs: list[float] = []
@@ -129,7 +136,7 @@ async def test_a_call_under_way_outlives_a_publication_and_goes_on_with_the_new_
                 sampled += choice.get("token_ids") or []
                 logprobs += [token["logprob"] for token in (choice.get("logprobs") or {}).get("content") or []]
             if sampled and not published_after:
-                await engine.client.publish(models["b"])
+                await publish(engine, models["b"])
                 published_after = len(sampled)
     assert len(sampled) == len(logprobs) == 180
     of_new = token_logprobs(models["b"], prompt, sampled, temperature=0.7)
@@ -141,7 +148,7 @@ async def test_a_directory_without_weights_is_refused_and_the_engine_goes_on_ser
     engine: EngineProcess, http: aiohttp.ClientSession, tmp_path: Path
 ) -> None:
     with pytest.raises(EngineError, match="holds no"):
-        await engine.client.publish(tmp_path)
+        await engine.client.load(tmp_path)
     assert not await engine.client.paused()
     assert len((await ask(http))[1]) == 8
 
@@ -151,13 +158,15 @@ async def test_an_engine_that_failed_to_take_weights_samples_nothing_from_them(
 ) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"not weights")
     with pytest.raises(EngineError, match="must be started again: POST /collective_rpc: 500"):
-        await engine.client.publish(tmp_path)
+        await engine.client.load(tmp_path)
     assert await engine.client.paused()
 
 
 async def test_nothing_of_an_engine_stays_behind_when_its_server_is_killed(engine: EngineProcess) -> None:
     guard, server, *others = sorted(engine.pids)
     assert others
+    sockets = engine.socket_path.parent / "rpc"
+    assert list(sockets.iterdir())
     os.kill(server, signal.SIGKILL)
     async with asyncio.timeout(30):
         await engine.wait()
@@ -166,3 +175,6 @@ async def test_nothing_of_an_engine_stays_behind_when_its_server_is_killed(engin
     assert guard not in engine.pids
     with pytest.raises(EngineError, match="out of reach"):
         await engine.client.models()
+    await engine.kill()
+    assert not sockets.exists()
+    assert not engine.socket_path.exists()

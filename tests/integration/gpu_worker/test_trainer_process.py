@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from relight.adapter.rows import TrainingRow
 from relight.errors import CheckpointError, ConfigError, ModelError, TrainerError
 from relight.gpu_worker.checkpoints import verify
-from relight.gpu_worker.rows import TrainRow, write_rows
-from relight.gpu_worker.trainer_client import Saved, TrainerProcess
+from relight.gpu_worker.trainer_client import TrainerProcess
+from relight.gpu_worker.trainer_messages import Saved
+from relight.gpu_worker.training_rows import write_rows
 from tests.integration.gpu_worker.tiny_model import make_tiny_model, token_logprobs
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -23,13 +25,13 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 NUMBERS = {"learning_rate": 1e-3, "ppo_epochs": 2, "mini_batches": 2, "shuffle": True}
 
 
-def make_rows(seed: int, count: int = 12) -> list[TrainRow]:
+def make_rows(seed: int, count: int = 12) -> list[TrainingRow]:
     dice = random.Random(seed)
-    rows: list[TrainRow] = []
+    rows: list[TrainingRow] = []
     for i in range(count):
         length = dice.randint(2, 10)
         rows.append(
-            TrainRow(
+            TrainingRow(
                 rollout_id=f"r{i // 2}",
                 prompt_ids=[dice.randrange(4, 99) for _ in range(dice.randint(2, 9))],
                 response_ids=[dice.randrange(4, 99) for _ in range(length)],
@@ -87,6 +89,7 @@ async def test_a_version_is_exported_as_a_model_directory_with_the_tokenizers_ve
     saved = await train_from_start(trainer, tmp_path / "export", tmp_path / "checkpoint")
     assert saved.export == verify(tmp_path / "export")
     assert saved.checkpoint == verify(tmp_path / "checkpoint")
+    assert saved.export is not None
     assert saved.export.meta == {"run": "test", "version": 1, "ranks": 1}
     for name in ("config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
         assert (tmp_path / "export" / name).read_bytes() == (model_dir / name).read_bytes()
@@ -99,15 +102,15 @@ async def test_a_version_is_exported_as_a_model_directory_with_the_tokenizers_ve
     assert {"loss", "grad_norm", "actor/pg_loss", "rollout_corr/kl"} <= set(result.metrics)
 
 
-async def test_a_version_can_be_taken_from_its_export_with_or_without_the_optimizer_that_is_held(
+async def test_a_version_can_be_taken_from_its_export_or_brought_to_agree_with_it_with_the_optimizer_that_is_held(
     trainer: TrainerProcess, tmp_path: Path
 ) -> None:
     await train_from_start(trainer, tmp_path / "v1", tmp_path / "c1")
     await trainer.train(2, make_rows(2), NUMBERS, seed=7)
     wanted = await trainer.save(tmp_path / "v2")
     await trainer.load(1, checkpoint_dir=tmp_path / "c1")
-    state = await trainer.load(1, model_dir=tmp_path / "v1", keep_optimizer=True)
-    assert (state.version, state.loaded_from) == (1, str(tmp_path / "v1"))
+    assert await trainer.agree(1, tmp_path / "v1") == 0
+    assert (await trainer.state()).version == 1
     await trainer.train(2, make_rows(2), NUMBERS, seed=7)
     kept = await trainer.save(tmp_path / "kept")
     assert weights(kept) == weights(wanted)
@@ -219,6 +222,11 @@ async def test_two_ranks_make_the_same_version_as_one(trainer: TrainerProcess, m
         again = await two.train(2, make_rows(2), NUMBERS, seed=3)
         assert again.logprobs == before.logprobs
         assert again.metrics["loss"] == before.metrics["loss"]
+        await two.save(tmp_path / "two-2")
+        await two.load(1, checkpoint_dir=tmp_path / "c1")
+        await two.train(2, make_rows(2), NUMBERS, seed=4)
+        assert await two.agree(2, tmp_path / "two-2") > 0
+        assert weights(await two.save(tmp_path / "agreed")) == weights(await two.save(tmp_path / "two-2"))
         with pytest.raises(CheckpointError, match="was written by 2 ranks and can't be read by 1"):
             await trainer.load(1, checkpoint_dir=tmp_path / "c1")
         os.kill(two.pids[-1], signal.SIGKILL)

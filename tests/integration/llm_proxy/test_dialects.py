@@ -11,7 +11,7 @@ import openai
 import orjson
 import pytest
 
-from relight.http_client import HttpClient
+from relight.transport.http_client import HttpClient
 from tests.support.served import Served, check_row
 
 QUESTION = "7*8?"
@@ -120,7 +120,7 @@ async def test_tool_calls_of_each_dialect_are_the_chat_routes(served: Served, en
         said = await stream.get_final_message()
     rows = await served.rows(2)
     assert (responded.output[0].type, said.content[0].type) == ("function_call", "tool_use")
-    called = responded.output[0].arguments, orjson.dumps(said.content[0].input).decode()  # type: ignore[union-attr]
+    called: Any = responded.output[0].arguments, orjson.dumps(said.content[0].input).decode()  # type: ignore[union-attr]
     for row, arguments in zip(rows, called, strict=True):
         same = await chat_route(engine_socket, seed=row["seed"], **row["sampling"], **TOOLS)
         choice = same["choices"][0]

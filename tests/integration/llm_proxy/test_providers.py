@@ -9,10 +9,10 @@ from urllib.parse import urlsplit
 
 import openai
 
-from relight.store.client import StoreClient
+from relight.store.attempts.client import StoreClient
+from relight.store.attempts.postgres import PostgresStore
 from relight.store.database import Database
-from relight.store.ledger import read_generations
-from relight.store.postgres import PostgresStore
+from relight.store.training.ledger import read_generations
 from relight.types.wire import OpenRequest
 from tests.support.fake_engine import fake_engine
 from tests.support.fake_provider import KEY, WORDS, fake_provider

@@ -14,20 +14,22 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from relight.llm_proxy import app
 from relight.llm_proxy.server import address, bind
 from relight.settings import Settings
-from relight.store.client import StoreClient
+from relight.store.attempts.client import StoreClient
+from relight.store.attempts.postgres import PostgresStore
 from relight.store.database import Database
-from relight.store.postgres import PostgresStore
 from relight.types.wire import OpenRequest
 from tests.support.fake_engine import FakeEngine, fake_engine
+from tests.support.gateway import listening_gateway
 from tests.support.orchestration import eventually
 from tests.support.seeds import seed_engine, seed_rollout, seed_run
 from tests.support.store_service import TOKEN, store_service
 
 RUN = """
 import logging
-from relight.cli.process import run_service
+from relight.cli.event_loop import run_service
 from relight.errors import RelightError
 from relight.llm_proxy.server import run, serve
 from relight.settings import load_settings
@@ -113,6 +115,40 @@ async def test_a_call_under_way_ends_and_is_on_record_when_the_gateway_is_told_t
         assert await process.wait() == 0
     rows = await database.pool.fetch("select delivered, version_start, token_ids from generations")
     assert [(row["delivered"], row["version_start"], len(row["token_ids"])) for row in rows] == [("yes", 0, 4)]
+
+
+async def test_a_gateway_reports_the_calls_that_it_is_at(
+    store_url: str, engine: FakeEngine, database: Database, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(app, "BEAT_SECONDS", 0.1)
+    proceed = asyncio.Event()
+
+    async def slow(*arguments: object):
+        await proceed.wait()
+        return await engine.answer(*arguments)  # type: ignore[arg-type]
+
+    async def reported(status: str) -> list[str] | None:
+        text = "select doing from workers where kind = 'gateway' and status = $1"
+        return await database.pool.fetchval(text, status)
+
+    engine.behave(slow)
+    async with StoreClient(store_url, TOKEN) as store, listening_gateway(store) as gateway:
+        asked = OpenRequest(rollout_id="ro", try_number=1, execution="x", worker_id="w")
+        attempt = (await store.open_attempt(asked)).attempt
+        assert attempt is not None
+
+        async def is_idle() -> bool:
+            return await reported("idle") == []
+
+        await eventually(is_idle)
+        url = f"{gateway.origin}/rollout/ro/attempt/{attempt.attempt_id}/v1/chat/completions"
+        headers = {"authorization": f"Bearer {attempt.token}"}
+        async with aiohttp.ClientSession() as session:
+            body = {"messages": [{"role": "user", "content": "7*8?"}], "max_tokens": 4}
+            call = asyncio.create_task(session.post(url, json=body, headers=headers))
+            assert await eventually(lambda: reported("busy")) == ["model calls: 1"]
+            proceed.set()
+            assert (await call).status == 200
 
 
 async def test_a_stream_under_way_ends_and_is_on_record_when_the_gateway_is_told_to_end(

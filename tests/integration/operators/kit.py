@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from relight.store.database import Database
+from relight.types.rollout import FailureClass
 from relight.types.wire import FinishRequest, OpenedAttempt
 from tests.support.orchestration import always_right
 
@@ -53,10 +54,13 @@ def at(*endings: str) -> Callable[[OpenedAttempt], bool]:
     return lambda attempt: attempt.rollout_id.endswith(endings)
 
 
-def fails(attempt: OpenedAttempt, failure_class: str = "agent_error") -> FinishRequest:
+def fails(attempt: OpenedAttempt, failure_class: str = FailureClass.AGENT_ERROR) -> FinishRequest:
     """An attempt that ended badly."""
     return FinishRequest(
-        attempt_id=attempt.attempt_id, fence=attempt.fence, failure_class=failure_class, message="on purpose"
+        attempt_id=attempt.attempt_id,
+        fence=attempt.fence,
+        failure_class=FailureClass(failure_class),
+        message="on purpose",
     )
 
 

@@ -9,13 +9,13 @@ import pytest
 from temporalio.client import Client, WorkflowFailureError
 
 from relight.errors import ConfigError
-from relight.operations import Operator
-from relight.runner.calls import AgentCall, AgentError, AgentOutcome
-from relight.store.check import check_store
+from relight.operators.command_loop import LocalReader
+from relight.operators.operator import Operator
+from relight.runner.agent_call import AgentCall, AgentError, AgentOutcome
 from relight.store.database import Database
+from relight.store.maintenance.check import check_store
 from relight.types.commands import Fork, Regrade, Replay
 from relight.types.names import ORCHESTRATOR_QUEUE, train_id
-from relight.worker.commands import LocalReader
 from tests.integration.operators.kit import audit
 from tests.support.orchestration import cluster, run_file, served_grader, write_tasks
 
@@ -44,7 +44,7 @@ async def test_a_fork_starts_from_its_parents_checkpoint_with_the_next_step_and_
         await (await stack.start("parent", FILE)).result()
         before = await database.pool.fetch("select * from steps where run = 'parent' order by step")
         changes = {"algorithm.learning_rate": 0.5}
-        result = await operator(temporal, database).descend("parent", Fork(from_step=2, set=changes, actor="ada"))
+        result = await operator(temporal, database).start_derived("parent", Fork(from_step=2, set=changes, actor="ada"))
         assert result.after == {"run": "parent-fork-1"}
         await finished(temporal, "parent-fork-1")
     child = await database.pool.fetchrow("select * from runs where run = 'parent-fork-1'")
@@ -85,7 +85,7 @@ async def test_a_fork_takes_what_was_changed_while_its_parent_ran(
         handle = await stack.start("changed", FILE)
         await handle.execute_update("set_hyperparameters", {"group_size": 2, "temperature": 0.7})
         await handle.result()
-        await operator(temporal, database).descend("changed", Fork(from_step=3, name="heir", set={"steps": 5}))
+        await operator(temporal, database).start_derived("changed", Fork(from_step=3, name="heir", set={"steps": 5}))
         await finished(temporal, "heir")
     plans = await database.pool.fetch("select plan from steps where run = 'heir'")
     assert {(row["plan"]["group_size"], row["plan"]["sampling"]["temperature"]) for row in plans} == {(2, 0.7)}
@@ -110,7 +110,7 @@ async def test_a_descendant_that_can_not_be_is_refused_before_anything_starts(
     async with cluster(temporal, database, tmp_path) as stack:
         await (await stack.start("origin", FILE)).result()
         with pytest.raises(ConfigError, match=reason):
-            await operator(temporal, database).descend("origin", command)
+            await operator(temporal, database).start_derived("origin", command)
     assert await database.pool.fetchval("select count(*) from runs") == 1
 
 
@@ -123,7 +123,7 @@ async def test_a_replay_trains_on_its_parents_rollouts_and_samples_nothing(
         ran = dict(stack.runner.ran)
         before = await database.pool.fetch("select * from step_rollouts where run = 'played' order by rollout_id")
         changes = {"algorithm.loss_mode": "gspo", "algorithm.learning_rate": 0.25}
-        await operator(temporal, database).descend("played", Replay(set=changes, name="re-played", actor="ada"))
+        await operator(temporal, database).start_derived("played", Replay(set=changes, name="re-played", actor="ada"))
     async with cluster(temporal, database, tmp_path, prefix="nobody-here"):  # no runner serves the agent
         await finished(temporal, "re-played")
     assert dict(stack.runner.ran) == ran
@@ -159,7 +159,7 @@ async def test_regrading_keeps_its_rewards_apart_and_a_replay_can_train_on_them(
         again = await op.regrade("judged", Regrade(grader="judge"))
         assert (await temporal.get_workflow_handle(again.after["workflow"]).result())["graded"] == 0
         assert await database.pool.fetch("select * from step_rollouts order by rollout_id") == trained
-        await op.descend("judged", Replay(name="by-judge", set={"grader": "judge"}))
+        await op.start_derived("judged", Replay(name="by-judge", set={"grader": "judge"}))
         await finished(temporal, "by-judge")
     rewards = await database.pool.fetch(
         "select grader, count(*) as n, min(value) as low from rewards group by 1 order by 1"

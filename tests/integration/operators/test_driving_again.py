@@ -11,11 +11,11 @@ from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.exceptions import ApplicationError
 
 from relight.errors import ConfigError, ConflictError
-from relight.operations import Operator
+from relight.operators.command_loop import LocalReader
+from relight.operators.operator import Operator
 from relight.store.database import Database
 from relight.types.commands import Resume
 from relight.types.names import ORCHESTRATOR_QUEUE, train_id
-from relight.worker.commands import LocalReader
 from relight.worker.reconciler import reconcile
 from tests.integration.operators.kit import Gate, at, audit, run_is, trained_twice
 from tests.support.orchestration import Cluster, cluster, eventually, run_file, write_tasks

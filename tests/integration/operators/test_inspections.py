@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -13,14 +13,16 @@ import pytest
 from temporalio.client import Client, WorkflowExecutionStatus
 
 from relight.cli import operators, output
-from relight.store import views
-from relight.store.check import check_store
+from relight.store.attempts.postgres import PostgresStore
 from relight.store.database import Database
-from relight.store.outbox import keep_dispatching
-from relight.store.postgres import PostgresStore
+from relight.store.maintenance.check import check_store
+from relight.store.queue.outbox import dispatch, keep_dispatching, start_lost_again
+from relight.store.runs import views
+from relight.temporal import search_attributes
 from relight.types.wire import FinishRequest, OpenedAttempt
 from tests.integration.operators.kit import Gate, audit, fails, status_of
-from tests.integration.operators.test_over_http import Http, obeyed
+from tests.integration.operators.test_over_http import Http, doing_commands
+from tests.rules.kit import begin
 from tests.support.orchestration import Cluster, cluster, eventually, run_file, write_tasks
 from tests.support.store_service import TOKEN, store_service
 
@@ -46,7 +48,7 @@ class Player:
 
 
 @asynccontextmanager
-async def playing(client: Client, database: Database, folder: Path, player: Player) -> AsyncIterator[Cluster]:
+async def playing(client: Client, database: Database, folder: Path, player: Player) -> AsyncGenerator[Cluster]:
     write_tasks(folder)
     dispatching = asyncio.create_task(keep_dispatching(database, client))
     async with cluster(client, database, folder, player) as stack:
@@ -70,7 +72,7 @@ async def test_a_retry_of_a_closed_batch_is_an_inspection_that_changes_nothing(
     temporal: Client, database: Database, tmp_path: Path, api: Http, capsys: pytest.CaptureFixture[str]
 ) -> None:
     player = Player()
-    async with playing(temporal, database, tmp_path, player) as stack, obeyed(database, temporal):
+    async with playing(temporal, database, tmp_path, player) as stack, doing_commands(database, temporal):
         handle = await stack.start("looked", run_file(steps=2, data="train.jsonl"))
         await player.step.until(lambda: len(player.step.held) == 8)
         before = await database.pool.fetch(COUNTED)
@@ -101,6 +103,27 @@ async def test_a_retry_of_a_closed_batch_is_an_inspection_that_changes_nothing(
     description = await temporal.get_workflow_handle(asked["after"]["workflow"]).describe()
     assert description.status is WorkflowExecutionStatus.COMPLETED
     assert await check_store(database) == []
+
+
+async def test_an_inspection_is_found_by_its_task_and_names_its_original(
+    temporal: Client, database: Database, tmp_path: Path
+) -> None:
+    """Also where Temporal had lost its workflow, which is started again."""
+    run = await begin(database, tmp_path, "sought")
+    await run.plan(1)
+    await run.play_all(1)
+    await run.advance(1)
+    original = (await run.rollouts(1))[0]
+    inspection = (await run.change("retry_rollout", {"rollout_id": original["rollout_id"]})).after
+    for started in (dispatch(database, temporal), start_lost_again(database, temporal, after_seconds=0)):
+        assert await started == 1
+        handle = temporal.get_workflow_handle(inspection["workflow"])
+        found = await handle.describe()
+        assert found.typed_search_attributes == search_attributes.of_rollout(
+            "sought", 1, f"train/{original['position']}"
+        )
+        assert await found.static_summary() == f"inspection of {original['rollout_id']}"
+        await handle.terminate("lost")
 
 
 async def looks_like_one(database: Database, made: list[str]) -> None:

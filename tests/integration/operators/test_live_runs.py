@@ -169,7 +169,7 @@ async def test_concurrency_changes_what_is_under_way_at_once(
         ("retry_failed", {}, "no rollout of an open batch has failed"),
         ("retry_failed", {"failure_class": "hiccup"}, "failure_class: "),
         ("set_concurrency", {"concurrency": 0}, "concurrency: "),
-        ("set_hyperparameters", {"mini_batches": 3}, "mini_batches: 3 is more than the batch size, 2"),
+        ("set_hyperparameters", {"mini_batches": 3}, "`algorithm.mini_batches`: 3 is more than `batch_size`, 2"),
         ("cancel", {"force": True}, "force: unknown key"),
     ],
 )

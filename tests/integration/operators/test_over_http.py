@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -11,11 +11,11 @@ from typing import Any
 import aiohttp
 from temporalio.client import Client
 
-from relight.runner.calls import AgentCall, AgentOutcome
+from relight.operators.command_loop import keep_doing_commands
+from relight.runner.agent_call import AgentCall, AgentOutcome
+from relight.store.attempts.postgres import PostgresStore
 from relight.store.database import Database
-from relight.store.postgres import PostgresStore
 from relight.types.names import ORCHESTRATOR_QUEUE
-from relight.worker.commands import keep_obeying
 from tests.integration.operators.kit import Gate, at, audit, status_of
 from tests.support.orchestration import cluster, eventually, run_file, served_grader, write_tasks
 from tests.support.store_service import TOKEN, store_service
@@ -39,20 +39,20 @@ class Http:
 
 
 @asynccontextmanager
-async def http(database: Database) -> AsyncIterator[Http]:
+async def http(database: Database) -> AsyncGenerator[Http]:
     store = await PostgresStore.create(database, "http://127.0.0.1:9")
     async with store_service(store, database) as url, aiohttp.ClientSession() as session:
         yield Http(session, url)
 
 
 @asynccontextmanager
-async def obeyed(database: Database, temporal: Client) -> AsyncIterator[None]:
-    obeying = asyncio.create_task(keep_obeying(database, temporal, ORCHESTRATOR_QUEUE))
+async def doing_commands(database: Database, temporal: Client) -> AsyncGenerator[None]:
+    loop = asyncio.create_task(keep_doing_commands(database, temporal, ORCHESTRATOR_QUEUE))
     try:
         yield
     finally:
-        obeying.cancel()
-        await asyncio.gather(obeying, return_exceptions=True)
+        loop.cancel()
+        await asyncio.gather(loop, return_exceptions=True)
 
 
 async def test_a_live_run_is_told_over_http_and_refusals_say_why(
@@ -63,7 +63,7 @@ async def test_a_live_run_is_told_over_http_and_refusals_say_why(
     async with (
         cluster(temporal, database, tmp_path, gate) as stack,
         http(database) as api,
-        obeyed(database, temporal),
+        doing_commands(database, temporal),
     ):
         handle = await stack.start("told", run_file(steps=2, data="train.jsonl"))
         await gate.until(lambda: bool(gate.held))
@@ -102,7 +102,7 @@ async def test_a_command_waits_for_an_orchestrator_and_is_done_once_however_ofte
             status, waiting = await api.post("/runs/patient/set_concurrency", {"concurrency": 5}, key="k1", wait=0)
             assert (status, waiting["done_at"]) == (202, None)
         reused = await api.post("/runs/patient/pause", {}, key="k1", wait=0)
-        async with obeyed(database, temporal):
+        async with doing_commands(database, temporal):
 
             async def done() -> Any:
                 _, found = await api.get("/commands/k1")
@@ -127,7 +127,7 @@ async def test_a_command_that_no_orchestrator_of_the_run_answers_is_tried_until_
         handle = await stack.start("dead", run_file(steps=1, data="train.jsonl"))
         await gate.until(lambda: bool(gate.held))
         away = await Client.connect("127.0.0.1:1", lazy=True)
-        async with obeyed(database, away):
+        async with doing_commands(database, away):
             await api.post("/runs/dead/set_concurrency", {"concurrency": 5}, key="k2", wait=0)
 
             async def postponed() -> Any:
@@ -136,7 +136,7 @@ async def test_a_command_that_no_orchestrator_of_the_run_answers_is_tried_until_
 
             assert await eventually(postponed)
         await database.pool.execute("update commands set claimed_until = now()")
-        async with obeyed(database, temporal):
+        async with doing_commands(database, temporal):
             status, found = await api.post("/runs/dead/set_concurrency", {"concurrency": 5}, key="k2")
         gate.open.set()
         await handle.result()
@@ -157,7 +157,7 @@ async def test_a_fork_a_replay_and_a_regrade_are_asked_for_over_http_and_made_on
         cluster(temporal, database, tmp_path) as stack,
         served_grader(temporal, database, steady),
         http(database) as api,
-        obeyed(database, temporal),
+        doing_commands(database, temporal),
     ):
         await (await stack.start("parent", run_file(steps=2, data="train.jsonl"))).result()
         change = {"set": {"steps": 3}, "actor": "ada"}

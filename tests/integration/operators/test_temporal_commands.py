@@ -10,14 +10,17 @@ import pytest
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from temporalio.exceptions import ApplicationError
 
+from relight.stack import temporal_server
 from relight.store.database import Database
 from relight.types.names import train_id
 from relight.types.wire import FinishRequest, OpenedAttempt
-from relight.worker import temporal_server
 from tests.integration.operators.kit import Gate, at, audit, run_is, trained_twice
 from tests.support.orchestration import always_right, cluster, eventually, run_file, write_tasks
 
 FILE = run_file(data="train.jsonl")
+
+
+JSON = '{"agent": "echo"}'
 
 
 class TemporalCommand:
@@ -195,3 +198,33 @@ async def test_an_update_whose_activity_is_paused_waits_and_is_made_once_it_is_u
         await command("activity", "unpause", *activity)
         await handle.result()
     assert dict(stack.gpu.updates) == {1: 1}
+
+
+WRONG_STARTS = {
+    "a run without input": ("TrainingWorkflow", [], "takes one input, the run file as JSON, and got 0"),
+    "a run with two inputs": ("TrainingWorkflow", [JSON, JSON], "takes one input, the run file as JSON, and got 2"),
+    "a run whose input is no object": ("TrainingWorkflow", ["3"], "run file: "),
+    "a misspelt type": ("TrainningWorkflow", [JSON], "did you mean TrainingWorkflow?"),
+    "a type that is like none": ("Fly", [], "a run is started as TrainingWorkflow"),
+    "a regrade without input": ("RegradeWorkflow", [], "takes one input, a RegradeInput as JSON, and got 0"),
+    "a batch with two inputs": ("RolloutBatchWorkflow", [JSON, JSON], "takes one input, a BatchInput as JSON"),
+    "a rollout that names no queue": ("RolloutWorkflow", ['{"rollout_id": "x"}'], "RolloutWorkflow: queue"),
+    "an evaluation of a text": ("EvaluationWorkflow", ['"version 3"'], "EvaluationWorkflow: "),
+}
+
+
+@pytest.mark.parametrize("kind", WRONG_STARTS)
+async def test_a_workflow_that_is_started_wrongly_fails_at_once_and_says_what_is_right(
+    temporal: Client, database: Database, tmp_path: Path, command: TemporalCommand, kind: str
+) -> None:
+    workflow_type, inputs, message = WRONG_STARTS[kind]
+    given = [word for text in inputs for word in ("--input", text)]
+    async with cluster(temporal, database, tmp_path):
+        await command(
+            *("workflow", "start", "--type", workflow_type, "--task-queue", "relight", "-w", "train/wrong"), *given
+        )
+        async with asyncio.timeout(10):
+            with pytest.raises(WorkflowFailureError) as failure:
+                await temporal.get_workflow_handle("train/wrong").result()
+    assert message in str(failure.value.cause)
+    assert await database.pool.fetchval("select count(*) from runs") == 0

@@ -7,8 +7,8 @@ from collections.abc import AsyncGenerator
 import pytest
 from aiohttp import ClientSession
 
+from relight.store.attempts.postgres import PostgresStore
 from relight.store.database import Database
-from relight.store.postgres import PostgresStore
 from tests.support.otlp import OtlpClient
 from tests.support.seeds import seed_attempt, seed_rollout
 from tests.support.store_service import TOKEN, store_service

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from relight.emitter.reading import find_final_reward
+from relight.store.attempts.postgres import PostgresStore
 from relight.store.database import Database
-from relight.store.postgres import PostgresStore
-from relight.store.span_rows import read_spans
+from relight.store.spans.rows import read_spans
 from relight.types.store import Span
 from tests.support.otlp import OtlpClient, make_request, make_span
 from tests.support.seeds import RUN

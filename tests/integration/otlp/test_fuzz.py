@@ -9,7 +9,7 @@ import itertools
 import math
 from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import orjson
 import pytest
@@ -21,9 +21,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as ProtoSpan
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
+from relight.store.attempts.postgres import PostgresStore
 from relight.store.database import Database
-from relight.store.postgres import PostgresStore
-from relight.store.span_rows import read_spans
+from relight.store.spans.rows import read_spans
 from relight.types.store import Span
 from tests.support.otlp import JSON, PROTOBUF, OtlpClient, key_values, make_request, make_span, raw_field
 from tests.support.postgres import fresh_database
@@ -112,7 +112,7 @@ def spans(draw: st.DrawFn) -> ProtoSpan:
         kind=draw(st.integers(0, 9)),
         start_time_unix_nano=draw(NANOSECONDS),
         end_time_unix_nano=draw(NANOSECONDS),
-        status=Status(code=draw(st.integers(0, 5)), message=draw(TEXT)),
+        status=Status(code=cast(Any, draw(st.integers(0, 5))), message=draw(TEXT)),
         events=[
             ProtoSpan.Event(name=draw(TEXT), time_unix_nano=draw(NANOSECONDS), attributes=key_values(draw(ATTRIBUTES)))
         ],

@@ -13,9 +13,10 @@ from aiohttp import ClientSession
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span
 
 from relight.errors import OverloadedError
+from relight.store.attempts.postgres import PostgresStore
 from relight.store.database import Database
-from relight.store.ingest import SpanIngest
-from relight.store.postgres import PostgresStore
+from relight.store.spans.ingest import SpanIngest
+from relight.store.spans.rows import SpanRow
 from relight.store_api import otlp
 from relight.store_api.otlp import MAX_BYTES, MAX_JSON_BYTES, inflate
 from relight.store_api.otlp_spans import MAX_SPANS, decode_protobuf
@@ -61,7 +62,7 @@ async def test_spans_that_wait_are_bounded(database: Database) -> None:
     await seed_attempt(database, "r1", "a1")
     ingest = SpanIngest(database, max_group=10, max_waiting=30)
 
-    def rows(number: int) -> list[object]:
+    def rows(number: int) -> list[SpanRow]:
         request = make_request([make_span(number * 10 + place) for place in range(10)])
         return decode_protobuf(request.SerializeToString(), ingest.redactor).rows
 

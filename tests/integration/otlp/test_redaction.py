@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from relight.store.attempts.postgres import PostgresStore
 from relight.store.database import Database
 from relight.store.generations import unpack_body
-from relight.store.ingest import SpanIngest
-from relight.store.postgres import PostgresStore
+from relight.store.spans.ingest import SpanIngest
 from relight.store_api.otlp_spans import decode_protobuf
 from relight.types.store import Span
 from tests.support.otlp import any_value, key_values, make_request, make_span

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
+from typing import Any
 
 import orjson
 import pytest
@@ -12,7 +13,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span as ProtoSpan
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
 from relight.store.database import Database
-from relight.store.span_rows import read_spans
+from relight.store.spans.rows import read_spans
 from relight.types.store import Span
 from tests.support.otlp import JSON, PROTOBUF, OtlpClient, key_values, make_request, make_span
 
@@ -20,6 +21,11 @@ from tests.support.otlp import JSON, PROTOBUF, OtlpClient, key_values, make_requ
 async def stored(database: Database, rollout_id: str = "r1") -> list[Span]:
     rows = await database.pool.fetch("select * from spans where rollout_id = $1 order by sequence_id", rollout_id)
     return await read_spans(database, rows)
+
+
+def own_number(number: int | str) -> dict[str, Any]:
+    """An attribute by which a resource numbers its spans."""
+    return {"agentlightning.span_sequence_id": number}
 
 
 async def test_a_span_is_stored_with_all_that_it_says(database: Database, client: OtlpClient) -> None:
@@ -76,7 +82,7 @@ async def test_a_span_is_stored_with_all_that_it_says(database: Database, client
                 "attributes": {"agentlightning.rollout_id": "r1", "agentlightning.attempt_id": "a1", "host": "h"},
                 "schema_url": "",
             },
-            kind="CLIENT",
+            kind="CLIENT",  # pyright: ignore[reportCallIssue]  # 0.3 keeps what it does not know
         )
     ]
 
@@ -129,7 +135,7 @@ async def test_attributes_of_a_span_win_over_those_of_its_resource(database: Dat
         "agentlightning.attempt_id": "a2",
         "agentlightning.span_sequence_id": "41",
     }
-    request = make_request([make_span(1), make_span(2, own)], **{"agentlightning.span_sequence_id": 7})
+    request = make_request([make_span(1), make_span(2, own)], **own_number(7))
     assert await client.rejected(request) == (0, "")
     assert [span.sequence_id for span in await stored(database)] == [7]
     assert [span.sequence_id for span in await stored(database, "r2")] == [41]
@@ -137,7 +143,7 @@ async def test_attributes_of_a_span_win_over_those_of_its_resource(database: Dat
 
 @pytest.mark.parametrize("number", [-5, "-1", "x", ""])
 async def test_a_sequence_id_that_is_none_is_issued(database: Database, client: OtlpClient, number: int | str) -> None:
-    request = make_request([make_span(1), make_span(2)], **{"agentlightning.span_sequence_id": number})
+    request = make_request([make_span(1), make_span(2)], **own_number(number))
     assert await client.rejected(request) == (0, "")
     assert [span.sequence_id for span in await stored(database)] == [1, 2]
 

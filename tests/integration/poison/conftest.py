@@ -8,8 +8,9 @@ from unittest import mock
 
 import pytest_asyncio
 
-from relight.connections import connect_database, connect_temporal
-from relight.worker.stack import EmbeddedStack
+from relight.stack.embedded import EmbeddedStack
+from relight.store.database import connect_database
+from relight.temporal.connection import connect_temporal
 from tests.chaos.parts import weights
 from tests.chaos.stack import open_folder
 from tests.integration.poison.kit import AGENTS, PARTS, Poisoned

@@ -15,10 +15,10 @@ import orjson
 from prometheus_client.parser import text_string_to_metric_families
 from temporalio.client import Client, WorkflowHandle
 
-from relight.cli.reader import StoreReader
+from relight.cli.store_reader import StoreReader
+from relight.stack.embedded import EmbeddedStack
 from relight.store.database import Database
 from relight.types import names
-from relight.worker.stack import EmbeddedStack
 
 PARTS = Path(__file__).parent / "parts"
 AGENTS = ("poison", "shared", "silent", "broken", "rewardless", "judge", "strict")

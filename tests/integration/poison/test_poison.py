@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from relight.store.check import check_store
+from relight.store.maintenance.check import check_store
 from tests.integration.poison.kit import Poisoned, more
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
@@ -173,6 +173,7 @@ async def fresh_metrics(poisoned: Poisoned, before: dict[str, int]) -> dict[str,
 
 async def gone(poisoned: Poisoned, run: str) -> list[int]:
     """Processes of its agents that outlive it; what was killed a moment ago is given that moment."""
+    left: list[int] = []
     for _ in range(50):
         if not (left := poisoned.survivors(run)):
             break

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from temporalio.client import WorkflowFailureError
 
-from relight.cli.reader import StoreReader
+from relight.cli.store_reader import StoreReader
 from tests.integration.poison.kit import Poisoned
 
 pytestmark = [pytest.mark.long, pytest.mark.asyncio(loop_scope="package")]

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from relight.worker.pidfd import open_process
+from relight.stack.pidfd import open_process
 
 BOOT_SECONDS = 120
 FOREIGN = ("TEMPORAL_ADDRESS", "TEMPORAL_NAMESPACE", "RELIGHT_POSTGRES_URL", "RELIGHT_STORE_URL", "RELIGHT_GATEWAY_URL")

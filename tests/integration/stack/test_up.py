@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
+import shutil
 import signal
 import socket
 from collections.abc import Callable
@@ -11,14 +14,16 @@ from typing import Any
 
 import aiohttp
 import asyncpg
+import pytest
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 
-from relight.connections import connect_temporal
 from relight.settings import load_settings
+from relight.stack import stack_file, temporal_binary
+from relight.stack.embedded import EmbeddedStack
+from relight.temporal.connection import connect_temporal
 from relight.types import names
-from relight.worker import stack_file
-from relight.worker.stack import EmbeddedStack
 from tests.integration.stack.conftest import descendants, gone, relight
+from tests.support.orchestration import eventually
 
 SERVERS = ("--only", "postgres,temporal")
 Start = Callable[..., Any]
@@ -148,3 +153,125 @@ async def test_an_agent_that_can_not_be_imported_ends_the_boot_and_everything_th
         assert b"no_such_module" in out.splitlines()[-1]
         assert stack_file.running_pid(running.home) is None
         assert {part["pid"] for part in running.stack()["processes"].values()} == {None}
+
+
+async def test_a_stack_with_a_server_of_its_own_needs_no_tls_and_no_key_whatever_temporal_s_configuration_says(
+    up: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A profile without an address: what it says is meant for a server elsewhere."""
+    folder = tmp_path / "config" / "temporalio"
+    folder.mkdir(parents=True)
+    (folder / "temporal.toml").write_text('[profile.default]\napi_key = "hush"\ntls.server_name = "cloud.example"\n')
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("TEMPORAL_TLS", "true")
+    parts = "postgres,temporal,store,gateway,orchestrator,runner"
+    async with up("--only", parts, "--agent", "examples/calculator/agent.py:calculator") as running:
+        await running.until("up")
+        code, out, err = await relight("status", "--json", "--home", str(running.home))
+        assert code == 0, err
+        shown = json.loads(out)
+        assert {service["name"]: service["error"] for service in shown["services"]} == {"store": None, "Temporal": None}
+        polled = {queue["serves"]: bool(queue["pollers"]) for queue in shown["queues"]}
+        assert polled["workflows"]
+        assert polled["agent calculator"]
+
+
+async def test_a_postgres_that_waits_for_its_sessions_to_leave_is_ended_and_comes_back(up: Start) -> None:
+    """SIGTERM is Postgres' smart shutdown: it refuses new sessions and waits for the open ones, without a limit."""
+    async with up("--only", "postgres,store") as running:
+        await running.until("up")
+        settings, first = running.stack()["settings"], running.pid("postgres")
+        session = await asyncpg.connect(settings["postgres_url"])
+        os.kill(first, signal.SIGTERM)
+        told = await running.until("stopping", "postgres")
+        assert "is shutting down and waits for its sessions" in told["text"]
+        assert "exit status 0" in (await running.until("restarting", "postgres"))["text"]
+        await running.until("ready", "postgres")
+        assert running.pid("postgres") != first
+        assert session.is_closed()
+        token = (running.home / "token").read_text().strip()
+        headers, url = {"Authorization": f"Bearer {token}"}, f"{settings['store_url']}/readyz"
+        async with aiohttp.ClientSession(headers=headers) as client, client.get(url) as answer:
+            assert answer.status == 200
+
+
+async def test_a_postgres_that_stops_answering_is_shown_so_until_it_answers(up: Start) -> None:
+    async with up("--only", "postgres") as running:
+        await running.until("up")
+        pid = running.pid("postgres")
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            await running.until("unresponsive", "postgres")
+            assert running.stack()["processes"]["postgres"]["state"] == "unresponsive"
+            _, out, _ = await relight("status", "--home", str(running.home))
+            assert f"postgres  unresponsive  {pid}" in out
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        await running.until("ready", "postgres")
+        assert (running.pid("postgres"), running.stack()["processes"]["postgres"]["restarts"]) == (pid, 0)
+
+
+def cached_server(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+    """A Temporal server in a cache of the test's own, and a `go` on its path that the test is to write."""
+    real = temporal_binary.find(folder).found
+    assert real
+    cached = folder / "cache" / "relight" / f"temporal-{temporal_binary.CLI_VERSION}"
+    cached.parent.mkdir(parents=True)
+    shutil.copy2(real.path, cached)
+    go = folder / "bin" / "go"
+    go.parent.mkdir()
+    go.touch(0o755)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+    monkeypatch.setenv("PATH", f"{go.parent}:/usr/bin:/bin")
+    return cached, go
+
+
+async def test_a_temporal_server_whose_file_has_gone_is_obtained_again(
+    up: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the order in which it was looked for at first: here Go makes one, where it can not be downloaded."""
+    cached, go = cached_server(tmp_path, monkeypatch)
+    go.write_text(f'#!/bin/sh\nwhile [ "$1" != -o ]; do shift; done\ncp {shutil.copy2(cached, tmp_path)} "$2"\n')
+    async with up("--only", "temporal") as running:
+        await running.until("up")
+        cached.unlink()
+        os.kill(running.pid("temporal"), signal.SIGKILL)
+        await running.until("restarting", "temporal")
+        assert "file has gone" in (await running.until("note", "temporal"))["text"]
+        await running.until("ready", "temporal")
+        assert running.stack()["processes"]["temporal"]["restarts"] == 1
+        assert cached.exists()
+
+
+async def test_a_stack_that_makes_its_temporal_server_again_ends_at_once_when_it_is_told_to(
+    up: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The build takes minutes: to wait for it would have `relight down` kill Postgres with everything else."""
+    cached, go = cached_server(tmp_path, monkeypatch)
+    go.write_text(f"#!/bin/sh\n/bin/sleep 600 & echo $! > {go}.pid; wait\n")
+    async with up("--only", "temporal") as running:
+        await running.until("up")
+        cached.unlink()
+        os.kill(running.pid("temporal"), signal.SIGKILL)
+
+        async def builds() -> bool:
+            return (go.parent / "go.pid").exists()
+
+        await eventually(builds)
+        running.process.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(10):
+            await running.process.communicate()
+        assert running.process.returncode == 0
+    assert await gone([int((go.parent / "go.pid").read_text())], 5) == []
+
+
+async def test_a_stack_that_can_not_be_booted_says_why_and_nothing_else(tmp_path: Path) -> None:
+    data = tmp_path / "home" / "postgres" / "data"
+    data.mkdir(parents=True)
+    (data / "PG_VERSION").write_text("16\n")
+    code, _, err = await relight("up", "--home", str(tmp_path / "home"), "--only", "postgres,store")
+    assert code == 1
+    assert err.startswith("error: postgres can't be started: ")
+    assert "was made by Postgres 16" in err
+    assert len(err.splitlines()) == 1, "no traceback, and no line of a library's"
+    assert not (tmp_path / "home" / "logs" / "commands.log").exists(), "none that is only hidden either"

@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from relight.store.client import StoreClient
+from relight.store.attempts.client import StoreClient
+from relight.store.attempts.postgres import PostgresStore
 from relight.store.database import Database
-from relight.store.postgres import PostgresStore
 from tests.support.postgres import fresh_database
 from tests.support.store_kit import MemoryKit, PostgresKit, StoreKit
 from tests.support.store_service import TOKEN, store_service
@@ -50,5 +50,5 @@ async def make_kit(kind: str, postgres_url: str) -> AsyncGenerator[StoreKit]:
         if kind == "postgres":
             yield PostgresKit(database, store)
             return
-        async with store_service(store, database) as url, StoreClient(url, TOKEN, patience_seconds=5) as client:
+        async with store_service(store, database) as url, StoreClient(url, TOKEN, retry_seconds=5) as client:
             yield PostgresKit(database, client)

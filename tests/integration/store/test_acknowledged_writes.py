@@ -14,16 +14,16 @@ from pathlib import Path
 
 import orjson
 
-from relight.store.client import StoreClient
+from relight.store.attempts.client import StoreClient
 from relight.store.database import Database
 from relight.types.wire import SpanRecord
-from tests.integration.store.test_outage import own_server, socket_folder
+from tests.integration.store.test_outage import own_server, server_folder, socket_folder
 from tests.support.postgres import create_database
 from tests.support.processes import TOKEN, free_port, store_process
 from tests.support.seeds import seed_engine
 from tests.support.store_kit import PostgresKit, call, opened
 
-__all__ = ["own_server"]
+__all__ = ["own_server", "server_folder"]
 ROUNDS = 2
 WRITERS = 4
 
@@ -77,7 +77,7 @@ async def test_every_acknowledged_write_is_there_after_kills_of_store_and_postgr
     await database.close()
     dice, port, stop = random.Random(1), free_port(), asyncio.Event()
     start = ("-o", subprocess.list2cmdline(["-h", "", "-k", socket_folder(url)]), "-l", "/dev/null", "start")
-    async with StoreClient(f"http://127.0.0.1:{port}", TOKEN, patience_seconds=120) as client:
+    async with StoreClient(f"http://127.0.0.1:{port}", TOKEN, retry_seconds=120) as client:
         writers = [Writer(client, number) for number in range(WRITERS)]
         async with asyncio.TaskGroup() as group:
             writing = [group.create_task(writer.write(stop)) for writer in writers]

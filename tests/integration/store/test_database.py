@@ -9,9 +9,9 @@ import asyncpg
 import pytest
 
 from relight.errors import ConflictError, InvalidRequestError, NotFoundError, PostgresError
+from relight.store.attempts.postgres import PostgresStore
 from relight.store.database import Database, migrations, queries
-from relight.store.partitions import DAYS_AHEAD, ensure_partitions
-from relight.store.postgres import PostgresStore
+from relight.store.maintenance.partitions import DAYS_AHEAD, ensure_partitions
 from tests.support.postgres import create_database
 from tests.support.store_kit import PostgresKit, call, opened, span
 

@@ -7,11 +7,11 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
-from relight.store.client import StoreClient
+from relight.store.attempts.client import StoreClient
 from relight.store.database import Database
 from relight.types.wire import FinishRequest, OpenRequest
 from tests.support.orchestration import eventually
@@ -22,7 +22,7 @@ WAITING = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' 
 
 
 @asynccontextmanager
-async def store_service(database_url: str) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
+async def store_service(database_url: str) -> AsyncGenerator[tuple[asyncio.subprocess.Process, str]]:
     """The service as a child of this process, which gets its exit code; it answers."""
     port = free_port()
     url = f"http://127.0.0.1:{port}"
@@ -56,7 +56,7 @@ async def test_a_commit_under_way_is_answered_before_the_service_ends(database: 
     await seed_rollout(database, "ro")
     async with (
         store_service(database_url) as (process, url),
-        StoreClient(url, TOKEN, patience_seconds=0) as store,
+        StoreClient(url, TOKEN, retry_seconds=0) as store,
         asyncio.timeout(60),
     ):
         asked = OpenRequest(rollout_id="ro", try_number=1, execution="x", worker_id="w")
@@ -83,7 +83,7 @@ async def test_a_second_signal_ends_it_at_once(database: Database, database_url:
     await seed_rollout(database, "ro")
     async with (
         store_service(database_url) as (process, url),
-        StoreClient(url, TOKEN, patience_seconds=0) as store,
+        StoreClient(url, TOKEN, retry_seconds=0) as store,
         asyncio.timeout(60),
     ):
         async with database.transaction() as connection:

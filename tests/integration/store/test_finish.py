@@ -1,15 +1,29 @@
-"""Finishing attempts (semantics 1-3, 8), the same in every store."""
+"""Finishing attempts (rule 1-3, 8), the same in every store."""
 
 from __future__ import annotations
 
 import asyncio
 import math
+import secrets
 
 import pytest
 
+from relight.cli.rollouts import rollout_lines
+from relight.emitter.emit import reward_attributes
+from relight.emitter.names import ANNOTATION
 from relight.errors import ConflictError, NotFoundError
-from relight.types.rollout import PLATFORM_FAILURES, FailureClass
-from relight.types.wire import DeliveryMark, FinishRequest
+from relight.litagent.invocation import Invocation
+from relight.runner.agent_call import AgentCall
+from relight.store.database import Database
+from relight.store.postgres import PostgresLightningStore
+from relight.store.runs import views
+from relight.store.training import regrades
+from relight.types.payloads import NamedRewards, RegradedRewards
+from relight.types.resources import PromptTemplate
+from relight.types.rollout import PLATFORM_FAILURES, AttemptStatus, FailureClass
+from relight.types.store import Dispatch
+from relight.types.wire import DeliveryMark, FinishRequest, GradingRequest
+from tests.support.lightning_kit import span_of
 from tests.support.store_kit import PostgresKit, StoreKit, call, failure, finish, open_, opened, span
 
 
@@ -27,6 +41,16 @@ async def test_a_reward_is_a_row_with_its_grader(postgres_kit: PostgresKit) -> N
     await finish(postgres_kit, attempt, reward=0.25)
     rows = await postgres_kit.database.pool.fetch("select * from rewards")
     assert [(row["attempt_id"], row["grader"], row["value"]) for row in rows] == [(attempt.attempt_id, "agent", 0.25)]
+
+
+@pytest.mark.parametrize("long_first", [True, False])
+async def test_a_reward_of_any_name_ends_its_attempt(postgres_kit: PostgresKit, long_first: bool) -> None:
+    long = secrets.token_hex(5000)
+    named = {long: 1.0, "short": 0.5} if long_first else {"short": 1.0, long: 0.5}
+    outcome = await finish(postgres_kit, await opened(postgres_kit), reward=1.0, dimensions=named)
+    rows = await postgres_kit.database.pool.fetch("select dimension, value from rewards order by value desc")
+    assert outcome.succeeded
+    assert [tuple(row) for row in rows] == [(name[:200], value) for name, value in named.items()]
 
 
 async def test_finishing_twice_is_finishing_once(kit: StoreKit) -> None:
@@ -228,6 +252,97 @@ async def test_finish_against_a_newer_open_ends_one_way(postgres_kit: PostgresKi
             finish(postgres_kit, attempt), open_(postgres_kit, rollout, execution="x2"), return_exceptions=True
         )
         if isinstance(done, ConflictError):
+            assert not isinstance(answer, BaseException)
             assert answer.state == "opened"
         else:
+            assert not isinstance(answer, BaseException)
             assert (answer.state, answer.outcome) == ("finished", done)
+
+
+async def test_further_named_rewards_and_the_feedback_are_kept_beside_the_one_that_counts(
+    database: Database, postgres_kit: PostgresKit
+) -> None:
+    attempt = await opened(postgres_kit)
+    named = {"exact": 0.5, "short": 0.25, "broken": float("nan")}
+    first = await finish(postgres_kit, attempt, reward=0.5, dimensions=named, feedback="too\0 long")
+    again = await finish(postgres_kit, attempt, reward=1.0, dimensions={"other": 1.0})
+    assert first == again
+    view = await views.get_rollout(database, "r1")
+    found = [(row.grader, row.dimension, row.primary, row.value, row.feedback) for row in view.rewards]
+    assert found == [("agent", "exact", True, 0.5, found[0][-1]), ("agent", "short", False, 0.25, None)]
+    assert "long" in str(found[0][-1])
+    lines = rollout_lines(view, [])
+    assert any(line.startswith("  reward exact by agent: 0.500, primary: too") for line in lines)
+    assert "  reward short by agent: 0.250" in lines
+
+
+async def test_an_attempt_sees_the_metadata_and_the_resources_of_its_rollout(
+    database: Database, postgres_kit: PostgresKit
+) -> None:
+    store = await PostgresLightningStore.create(database)
+    added = await store.add_resources({"prompt": PromptTemplate(template="{x}")})
+    rollout = await store.enqueue_rollout(
+        "x", metadata={"source": "algebra"}, dispatch=Dispatch(by="workflow", agent="outside")
+    )
+    await store.aclose()
+    attempt = await opened(postgres_kit, rollout.rollout_id)
+    seen = Invocation(attempt.input, rollout=AgentCall.from_opened(attempt, "outside").rollout).rollout
+    assert (seen.metadata, seen.resources_id, seen.resources_version) == ({"source": "algebra"}, added.resources_id, 1)
+
+
+async def test_named_rewards_of_a_later_judgement_are_rows_beside_those_that_were_trained_on(
+    database: Database, postgres_kit: PostgresKit
+) -> None:
+    attempt = await opened(postgres_kit)
+    await finish(postgres_kit, attempt, reward=1.0)
+    named = NamedRewards(dimensions={"exact": 0.5, "short": 0.25}, feedback="too long")
+    given = RegradedRewards(
+        run="demo", grader="judge", rewards=[("r1", attempt.attempt_id, 0.5)], named={attempt.attempt_id: named}
+    )
+    for _ in range(2):
+        assert await regrades.record_judgements(database, given) == 1
+    view = await views.get_rollout(database, "r1")
+    assert [(row.grader, row.dimension, row.primary, row.value, row.feedback) for row in view.rewards] == [
+        ("agent", "primary", True, 1.0, None),
+        ("judge", "exact", True, 0.5, "too long"),
+        ("judge", "short", False, 0.25, None),
+    ]
+
+
+async def test_named_rewards_of_an_external_runners_last_reward_span_are_kept(database: Database) -> None:
+    store = await PostgresLightningStore.create(database)
+    claim = await store.start_rollout("x")
+    for number, rewards in enumerate(({"old": 9.0}, {"exact": 0.5, "short": 0.25}), 1):
+        attributes = reward_attributes(rewards, "too long")
+        await store.add_span(span_of(claim, f"s{number}", number, name=ANNOTATION, attributes=attributes))
+    await store.update_attempt(claim.rollout_id, "latest", status=AttemptStatus.SUCCEEDED)
+    await store.aclose()
+    view = await views.get_rollout(database, claim.rollout_id)
+    assert view.reward == 0.5
+    assert [(row.dimension, row.primary, row.value, row.feedback) for row in view.rewards] == [
+        ("exact", True, 0.5, "too long"),
+        ("short", False, 0.25, None),
+    ]
+
+
+@pytest.mark.parametrize("fields", [{}, {"failure_class": "agent_error"}])
+async def test_spans_that_were_not_kept_are_counted_at_their_attempt(kit: StoreKit, fields: dict[str, str]) -> None:
+    attempt = await opened(kit)
+    await finish(kit, attempt, spans_dropped=401, **fields)
+    await finish(kit, attempt, spans_dropped=401, **fields)
+    assert [row.spans_dropped for row in await kit.attempts("r1")] == [401]
+
+
+async def test_spans_that_were_not_kept_are_counted_where_a_grader_ends_the_attempt(kit: StoreKit) -> None:
+    attempt = await opened(kit)
+    await kit.store.await_grading(GradingRequest(attempt_id=attempt.attempt_id, fence=attempt.fence, spans_dropped=3))
+    await finish(kit, attempt, grader="judge")
+    assert [row.spans_dropped for row in await kit.attempts("r1")] == [3]
+
+
+async def test_the_count_of_an_attempt_that_lost_its_fence_is_its_own(kit: StoreKit) -> None:
+    first = await opened(kit)
+    await opened(kit, execution="x2")
+    with pytest.raises(ConflictError):
+        await finish(kit, first, spans_dropped=7)
+    assert (await kit.attempts("r1"))[1].spans_dropped == 0

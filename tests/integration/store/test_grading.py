@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 
 from relight.errors import ConflictError, NotFoundError
-from relight.types.wire import DeliveryMark, HandOver, OpenedAttempt
+from relight.types.wire import DeliveryMark, GradingRequest, OpenedAttempt
 from tests.support.store_kit import MemoryKit, PostgresKit, StoreKit, call, finish, opened
 
 
-def handed(attempt: OpenedAttempt, **fields: object) -> HandOver:
+def handed(attempt: OpenedAttempt, **fields: object) -> GradingRequest:
     values = {"attempt_id": attempt.attempt_id, "fence": attempt.fence, "output": "done", "output_bytes": 4}
-    return HandOver.model_validate(values | {"duration_seconds": 1.5} | fields)
+    return GradingRequest.model_validate(values | {"duration_seconds": 1.5} | fields)
 
 
 async def set_grader(kit: StoreKit, grader: str) -> None:
@@ -42,14 +44,14 @@ async def test_a_transcript_holds_the_task_the_output_and_the_answers_that_arriv
     ]
     results = await kit.store.commit_generations([records[2], records[0], records[3], records[1]])
     assert {result.state for result in results} == {"committed"}
-    marks = [(3, "yes"), (4, "no")]
+    marks: list[tuple[int, Literal["yes", "no"]]] = [(3, "yes"), (4, "no")]
     await kit.store.mark_delivered(
         [
             DeliveryMark(rollout_id="r1", attempt_id=attempt.attempt_id, call_number=number, delivered=delivered)
             for number, delivered in marks
         ]
     )
-    await kit.store.hand_over(handed(attempt))
+    await kit.store.await_grading(handed(attempt))
     transcript = await kit.store.transcript(attempt.attempt_id)
     assert (transcript.input, transcript.output, transcript.outcome) == ({"question": "2*3"}, "done", None)
     assert [(one.request, one.response) for one in transcript.calls] == [
@@ -57,10 +59,10 @@ async def test_a_transcript_holds_the_task_the_output_and_the_answers_that_arriv
     ]  # the first answer was asked for again, the last one did not arrive
 
 
-async def test_an_attempt_that_was_handed_over_is_open_until_its_grader_finishes_it(kit: StoreKit) -> None:
+async def test_an_attempt_that_awaits_its_grader_is_open_until_its_grader_finishes_it(kit: StoreKit) -> None:
     attempt = await opened(kit)
-    await kit.store.hand_over(handed(attempt))
-    await kit.store.hand_over(handed(attempt))
+    await kit.store.await_grading(handed(attempt))
+    await kit.store.await_grading(handed(attempt))
     assert [(row.status, row.ended) for row in await kit.attempts("r1")] == [("running", False)]
     assert (await kit.rollout("r1")).status == "running"
     first = await finish(kit, attempt, reward=0.25, grader="judge")
@@ -68,29 +70,29 @@ async def test_an_attempt_that_was_handed_over_is_open_until_its_grader_finishes
     assert ((await kit.rollout("r1")).status, first.reward) == ("succeeded", 0.25)
     transcript = await kit.store.transcript(attempt.attempt_id)
     assert (transcript.output, transcript.outcome) == ("done", first)
-    await kit.store.hand_over(handed(attempt, output="too late"))
+    await kit.store.await_grading(handed(attempt, output="too late"))
     assert (await kit.store.transcript(attempt.attempt_id)).output == "done"
 
 
-async def test_only_the_newest_attempt_is_handed_over(kit: StoreKit) -> None:
+async def test_only_the_newest_attempt_can_await_its_grader(kit: StoreKit) -> None:
     attempt = await opened(kit)
     with pytest.raises(ConflictError):
-        await kit.store.hand_over(handed(attempt, fence=attempt.fence + 1))
+        await kit.store.await_grading(handed(attempt, fence=attempt.fence + 1))
     await opened(kit, execution="x2")
     with pytest.raises(ConflictError):
-        await kit.store.hand_over(handed(attempt))
+        await kit.store.await_grading(handed(attempt))
 
 
 async def test_what_does_not_exist_has_no_transcript(kit: StoreKit) -> None:
     with pytest.raises(NotFoundError):
         await kit.store.transcript("at-404")
     with pytest.raises(NotFoundError):
-        await kit.store.hand_over(HandOver(attempt_id="at-404", fence=1))
+        await kit.store.await_grading(GradingRequest(attempt_id="at-404", fence=1))
 
 
 async def test_a_graded_attempt_has_one_reward_which_names_its_grader(postgres_kit: PostgresKit) -> None:
     attempt = await opened(postgres_kit)
-    await postgres_kit.store.hand_over(handed(attempt))
+    await postgres_kit.store.await_grading(handed(attempt))
     await finish(postgres_kit, attempt, reward=0.25, grader="judge")
     rows = await postgres_kit.database.pool.fetch("select attempt_id, grader, value from rewards")
     assert [tuple(row) for row in rows] == [(attempt.attempt_id, "judge", 0.25)]

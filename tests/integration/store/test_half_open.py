@@ -6,6 +6,7 @@ import asyncio
 import random
 import socket
 from collections.abc import AsyncGenerator
+from typing import Any, cast
 
 import pytest
 
@@ -19,7 +20,7 @@ from tests.chaos.network import BOTH, LOOPBACK, Edge, Target, Way
 
 @pytest.fixture
 async def edge(database_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[Edge]:
-    """A way to Postgres, and little patience with it."""
+    """A way to Postgres, and short timeouts on it."""
     monkeypatch.setattr(databases, "COMMAND_SECONDS", 2.0)
     monkeypatch.setattr(live_connection, "CANCEL_SECONDS", 0.5)
     monkeypatch.setattr(live_connection, "PING_SECONDS", 0.2)
@@ -51,6 +52,39 @@ async def test_a_query_on_a_dead_connection_ends_and_the_next_gets_a_new_one(
     async with asyncio.timeout(30):
         assert await through.pool.fetchval("select 3") == 3
     assert edge.lost_bytes
+
+
+@pytest.mark.parametrize("ways", [BOTH, {Way.UP}, {Way.DOWN}])
+async def test_a_command_that_was_lost_is_given_up_long_before_its_time_is_over(
+    edge: Edge, through: Database, monkeypatch: pytest.MonkeyPatch, ways: frozenset[Way]
+) -> None:
+    monkeypatch.setattr(live_connection, "LATE_SECONDS", 0.2)
+    monkeypatch.setattr(live_connection, "ON_ITS_WAY_SECONDS", 0.1)
+    assert await through.pool.fetchval("select 1") == 1
+    edge.lose(frozenset(ways))
+    async with asyncio.timeout(20):
+        with pytest.raises(PostgresError):
+            async with databases.translated():
+                await through.pool.fetchval("select 2", timeout=600)
+
+
+async def test_a_command_at_which_postgres_works_is_waited_for(
+    through: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_connection, "LATE_SECONDS", 0.1)
+    asked: list[bool | None] = []
+    at_work = live_connection.is_session_busy
+
+    async def watched(url: str, pid: int) -> bool | None:
+        asked.append(await at_work(url, pid))
+        return asked[-1]
+
+    monkeypatch.setattr(live_connection, "is_session_busy", watched)
+    async with through.transaction() as connection:
+        assert await connection.fetchval("select 1 from pg_sleep(1.5)", timeout=60) == 1
+        assert await connection.execute("select pg_sleep(1)", timeout=60) == "SELECT 1"
+    assert asked
+    assert False not in asked
 
 
 async def test_connections_that_died_in_their_sleep_cost_one_question(
@@ -105,6 +139,6 @@ async def _dawdle(database: Database) -> None:
 
 async def test_connections_are_asked_for_signs_of_life_by_the_kernel(edge: Edge, through: Database) -> None:
     async with through.pool.acquire() as connection:
-        opened = connection._con._transport.get_extra_info("socket")
+        opened = cast(Any, connection)._con._transport.get_extra_info("socket")
         assert opened.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
         assert opened.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 30_000

@@ -11,8 +11,8 @@ import pytest
 
 from relight.errors import InvalidRequestError, NotFoundError
 from relight.store.database import Database
-from relight.store.ingest import SpanIngest
-from relight.store.span_rows import MAX_SEQUENCE_ID, read_spans
+from relight.store.spans.ingest import SpanIngest
+from relight.store.spans.rows import MAX_SEQUENCE_ID, read_spans
 from relight.types.store import Span
 from tests.support.seeds import seed_attempt, seed_rollout
 
@@ -121,7 +121,7 @@ async def test_duplicates_are_skipped_and_the_rest_is_stored(database: Database,
 
 @pytest.mark.parametrize("changes", [{"rollout_id": "r9"}, {"attempt_id": "a9"}, {"attempt_id": "a2"}])
 async def test_a_span_of_nobody_fails_for_its_caller_alone(
-    database: Database, ingest: SpanIngest, changes: dict[str, str]
+    database: Database, ingest: SpanIngest, changes: dict[str, Any]
 ) -> None:
     lost = span("lost", **changes)
     results = await asyncio.gather(

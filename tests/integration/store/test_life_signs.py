@@ -1,4 +1,4 @@
-"""Heartbeats, spans and workers (semantics 2), the same in every store."""
+"""Heartbeats, spans and workers (rule 2), the same in every store."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 
 from relight.errors import ConflictError, NotFoundError
-from relight.store.envelopes import WorkerReport
+from relight.store.client import LightningStoreClient
+from relight.types.store import Gpu, WorkerStatus
+from relight.types.wire import WorkerReport
 from tests.support.store_kit import PostgresKit, StoreKit, finish, opened, span
+from tests.support.store_service import TOKEN, store_service
 
 
 async def test_a_heartbeat_is_taken_while_the_attempt_lives(kit: StoreKit) -> None:
@@ -118,3 +121,34 @@ async def test_a_worker_that_reports_again_is_the_same_worker(postgres_kit: Post
     assert [(row["worker_id"], row["serves"], row["heartbeat_stats"]) for row in rows] == [
         ("w", ["calc"], {"slots": 4})
     ]
+
+
+async def test_what_a_worker_reports_is_what_it_is_read_as(postgres_kit: PostgresKit) -> None:
+    report = WorkerReport(worker_id="g", kind="gpu-worker", host="h", pid=7, status=WorkerStatus.BUSY)
+    told = {
+        "doing": ["update_policy"],
+        "version": "1",
+        "queues": ["q", "q.h"],
+        "memory_bytes": 2**40,
+        "gpus": [Gpu(name="A\ud800", memory_bytes=8)],
+    }
+    await postgres_kit.store.register_worker(report.model_copy(update=told))
+    async with (
+        store_service(postgres_kit.store, postgres_kit.database) as url,
+        LightningStoreClient(url, TOKEN) as client,
+    ):
+        worker = await client.get_worker_by_id("g")
+        await postgres_kit.database.pool.execute("update workers set last_heartbeat = now() - interval '5 min'")
+        silent = await client.get_worker_by_id("g")
+        assert list(await client.query_workers(status_in=[WorkerStatus.BUSY])) == []
+    assert silent is not None
+    assert (silent.status, silent.doing, silent.version) == ("unknown", [], "1")
+    assert worker is not None
+    assert (worker.kind, worker.host, worker.pid, worker.status, worker.doing) == (
+        *("gpu-worker", "h", 7, "busy"),
+        ["update_policy"],
+    )
+    assert (worker.version, worker.queues, worker.memory_bytes) == ("1", ["q", "q.h"], 2**40)
+    assert worker.gpus == [Gpu(name="A?", memory_bytes=8)]
+    assert worker.last_busy_time == pytest.approx(worker.last_heartbeat_time)
+    assert worker.last_idle_time is None

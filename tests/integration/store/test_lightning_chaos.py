@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from relight.errors import ConflictError, NotFoundError
-from relight.store.check import check_store
 from relight.store.database import Database
-from relight.store.lightning_postgres import PostgresLightningStore
-from relight.store.sweeper import sweep
+from relight.store.maintenance.check import check_store
+from relight.store.postgres import PostgresLightningStore
+from relight.store.queue.sweeper import sweep
 from relight.types.store import EnqueueRolloutRequest
 from tests.support.lightning_kit import config, span_of
 

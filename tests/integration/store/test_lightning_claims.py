@@ -11,7 +11,8 @@ import orjson
 import pytest
 
 from relight.store.database import Database
-from relight.store.lightning_postgres import PostgresLightningStore
+from relight.store.postgres import PostgresLightningStore
+from relight.types.rollout import AttemptStatus, RolloutStatus
 from relight.types.store import EnqueueRolloutRequest
 from tests.support.lightning_kit import config, retrying
 
@@ -20,7 +21,7 @@ PROCESSES = 3
 CONSUMER = """
 import asyncio, sys, orjson
 from relight.store.database import Database
-from relight.store.lightning_postgres import PostgresLightningStore
+from relight.store.postgres import PostgresLightningStore
 
 async def consume(store, name, taken):
     while rollout := await store.dequeue_rollout(name):
@@ -114,12 +115,19 @@ async def test_every_claim_has_a_fence_and_a_token_of_its_own(database: Database
 
 async def test_a_refused_request_spoils_none_that_arrive_with_it(database: Database) -> None:
     store = await PostgresLightningStore.create(database)
+    made = [await store.start_rollout(n) for n in range(30)]
     answers = await asyncio.gather(
-        *[store.enqueue_rollout(n, resources_id="rs-none" if n % 3 == 0 else None) for n in range(30)],
+        *[
+            store.update_attempt(
+                rollout.rollout_id, "at-none" if n % 3 == 0 else "latest", status=AttemptStatus.SUCCEEDED
+            )
+            for n, rollout in enumerate(made)
+        ],
         return_exceptions=True,
     )
     assert [isinstance(answer, ValueError) for answer in answers] == [n % 3 == 0 for n in range(30)]
-    assert [rollout.input for rollout in await store.query_rollouts()] == [n for n in range(30) if n % 3]
+    ended = await store.query_rollouts(status_in=[RolloutStatus.SUCCEEDED])
+    assert [rollout.input for rollout in ended] == [n for n in range(30) if n % 3]
 
 
 async def test_a_retry_is_handed_out_when_its_back_off_is_over(database: Database) -> None:
@@ -127,7 +135,7 @@ async def test_a_retry_is_handed_out_when_its_back_off_is_over(database: Databas
     await store.enqueue_rollout("first", config=retrying("failed", tries=3, backoff_seconds=40))
     first = await store.dequeue_rollout()
     assert first
-    await store.update_attempt(first.rollout_id, "latest", status="failed")
+    await store.update_attempt(first.rollout_id, "latest", status=AttemptStatus.FAILED)
     waits = await database.pool.fetchval("select extract(epoch from due_at - clock_timestamp())::float8 from rollouts")
     assert 38 < waits <= 40
     await store.enqueue_rollout("second", config=config())
@@ -138,7 +146,7 @@ async def test_a_retry_is_handed_out_when_its_back_off_is_over(database: Databas
     second = await store.dequeue_rollout()
     assert second
     assert second.attempt.sequence_id == 2
-    await store.update_attempt(first.rollout_id, "latest", status="failed")
+    await store.update_attempt(first.rollout_id, "latest", status=AttemptStatus.FAILED)
     waits = await database.pool.fetchval(
         "select extract(epoch from due_at - clock_timestamp())::float8 from rollouts where due_at is not null"
     )

@@ -7,10 +7,10 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from relight.store.attempts.postgres import PostgresStore
 from relight.store.database import Database
-from relight.store.lightning_postgres import PostgresLightningStore
-from relight.store.postgres import PostgresStore
-from relight.store.sweeper import keep_sweeping, sweep
+from relight.store.postgres import PostgresLightningStore
+from relight.store.queue.sweeper import keep_sweeping, sweep
 from relight.types.store import Dispatch
 from relight.types.wire import OpenRequest
 from tests.support.lightning_kit import config, retrying

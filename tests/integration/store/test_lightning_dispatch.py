@@ -14,11 +14,12 @@ from temporalio.worker import Worker
 
 from relight.activities.orchestrator import OrchestratorActivities
 from relight.errors import ConflictError, InvalidRequestError
+from relight.store.attempts.postgres import PostgresStore
 from relight.store.database import Database
-from relight.store.lightning_postgres import PostgresLightningStore
-from relight.store.outbox import dispatch, keep_dispatching, start_lost_again
-from relight.store.postgres import PostgresStore
+from relight.store.postgres import PostgresLightningStore
+from relight.store.queue.outbox import dispatch, keep_dispatching, start_lost_again
 from relight.types import names
+from relight.types.rollout import AttemptStatus, RolloutStatus
 from relight.types.store import Dispatch, EnqueueRolloutRequest
 from relight.types.wire import FinishRequest, OpenedAttempt
 from relight.worker.orchestrator import activities_of, make_worker
@@ -77,7 +78,10 @@ async def test_an_order_that_is_carried_out_twice_starts_one_workflow(
     made = await store.enqueue_rollout("x", dispatch=BY_WORKFLOW)
     assert await dispatch(database, temporal) == 1
     handle = temporal.get_workflow_handle(names.rollout_workflow_id(made.rollout_id))
-    first = (await handle.describe()).run_id
+    described = await handle.describe()
+    first = described.run_id
+    assert await described.static_summary() == "rollout from outside"
+    assert not described.typed_search_attributes.search_attributes  # it belongs to no run and to no data set
     await database.pool.execute("update outbox set started_at = null")
     assert await dispatch(database, temporal) == 1
     assert (await handle.describe()).run_id == first
@@ -152,8 +156,8 @@ async def test_only_spans_may_be_added_from_outside_to_what_a_workflow_drives(
         await dispatch(database, temporal)
         await asyncio.wait_for(begun.wait(), 30)
         for call in (
-            lambda: store.update_attempt(made.rollout_id, "latest", status="succeeded"),
-            lambda: store.update_rollout(made.rollout_id, status="succeeded"),
+            lambda: store.update_attempt(made.rollout_id, "latest", status=AttemptStatus.SUCCEEDED),
+            lambda: store.update_rollout(made.rollout_id, status=RolloutStatus.SUCCEEDED),
             lambda: store.start_attempt(made.rollout_id),
         ):
             with pytest.raises(ConflictError, match="workflow"):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from relight.errors import ConflictError
-from relight.store import views
+from relight.store.attempts.postgres import PostgresStore, attempt_key
+from relight.store.attempts.tokens import attempt_token
 from relight.store.database import Database
-from relight.store.lightning_postgres import PostgresLightningStore
-from relight.store.postgres import PostgresStore, attempt_key
-from relight.store.sweeper import sweep
-from relight.store.tokens import attempt_token
+from relight.store.postgres import PostgresLightningStore
+from relight.store.queue.sweeper import sweep
+from relight.store.runs import views
 from relight.types.store import Dispatch
 from relight.types.wire import FinishRequest, OpenedAttempt, OpenRequest, ResolveRequest
 from tests.support.lightning_kit import begin, newest, retrying, rollout_of

@@ -9,8 +9,8 @@ import pytest
 
 from relight.errors import NotFoundError
 from relight.store.database import Database
-from relight.store.lightning_postgres import PostgresLightningStore
-from relight.store.lightning_threads import any_thread
+from relight.store.postgres import PostgresLightningStore
+from relight.store.threading import any_thread
 
 
 async def test_threads_share_a_store_and_its_queue(database: Database) -> None:

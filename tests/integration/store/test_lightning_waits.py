@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+from relight.store.attempts.postgres import PostgresStore
 from relight.store.database import Database
-from relight.store.lightning_postgres import PostgresLightningStore
-from relight.store.postgres import PostgresStore
+from relight.store.postgres import PostgresLightningStore
+from relight.types.rollout import AttemptStatus
 from relight.types.store import Dispatch, EnqueueRolloutRequest
 from relight.types.wire import FinishRequest, OpenRequest
 from tests.support.orchestration import eventually
@@ -30,7 +31,7 @@ async def test_many_who_wait_share_one_connection(database: Database) -> None:
     await eventually(lambda: listeners(database))
     assert len(await listeners(database)) == 1
     while rollout := await store.dequeue_rollout():
-        await store.update_attempt(rollout.rollout_id, "latest", status="succeeded")
+        await store.update_attempt(rollout.rollout_id, "latest", status=AttemptStatus.SUCCEEDED)
     async with asyncio.timeout(SOON):
         answers = await asyncio.gather(*waits)
     assert [len(answer) for answer in answers] == [1] * 50
@@ -65,7 +66,7 @@ async def test_an_end_while_the_connection_was_cut_is_not_missed(database: Datab
     assert ended.status == "succeeded"
     again = await other.start_rollout("y")
     waiting = asyncio.create_task(store.wait_for_rollouts(rollout_ids=[again.rollout_id]))
-    await other.update_attempt(again.rollout_id, "latest", status="failed")
+    await other.update_attempt(again.rollout_id, "latest", status=AttemptStatus.FAILED)
     assert await asyncio.wait_for(waiting, 20)
     await store.aclose()
 
@@ -96,7 +97,7 @@ async def test_a_rollout_that_is_deleted_holds_up_nobody(database: Database) -> 
     await eventually(lambda: listeners(database))
     await store.cancel_rollout(first.rollout_id)
     await store.delete_rollout(first.rollout_id)
-    await store.update_attempt(second.rollout_id, "latest", status="succeeded")
+    await store.update_attempt(second.rollout_id, "latest", status=AttemptStatus.SUCCEEDED)
     async with asyncio.timeout(SOON):
         ended = await waiting
     assert [rollout.rollout_id for rollout in ended] == [second.rollout_id]

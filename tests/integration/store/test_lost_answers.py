@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from relight.store.client import StoreClient
-from relight.store.envelopes import WorkerReport
-from relight.types.wire import DeliveryMark, ResolveRequest
+from relight.store.attempts.client import StoreClient
+from relight.types.wire import DeliveryMark, ResolveRequest, WorkerReport
 from tests.support.lossy_proxy import lossy_proxy
 from tests.support.store_kit import PostgresKit, call, failure, finish, opened, span
 from tests.support.store_service import TOKEN, store_service
@@ -16,7 +15,7 @@ async def test_a_whole_life_through_a_network_that_loses_every_first_answer(post
     async with (
         store_service(postgres_kit.store, postgres_kit.database) as url,
         lossy_proxy(url) as (lossy_url, losses),
-        StoreClient(lossy_url, TOKEN, patience_seconds=20) as client,
+        StoreClient(lossy_url, TOKEN, retry_seconds=20) as client,
     ):
         kit = PostgresKit(postgres_kit.database, client)
         attempt = await opened(kit, "r2")
@@ -41,4 +40,4 @@ async def test_a_whole_life_through_a_network_that_loses_every_first_answer(post
     state = await postgres_kit.rollout("r2")
     assert (state.status, state.attempts, state.deaths, state.reward) == ("succeeded", 2, 0, 1.0)
     assert await postgres_kit.deliveries(attempt.attempt_id) == {1: "yes", 2: "yes"}
-    assert [number for number, _, _ in await postgres_kit.spans("r2")] == [1, 2, 3]
+    assert [number for number, _, _ in await postgres_kit.spans("r2")] == [3, 4, 5]  # behind two model calls

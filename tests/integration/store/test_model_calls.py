@@ -1,14 +1,18 @@
-"""Model calls: resolving, committing, delivering (semantics 2, 7, 8), the same in every store."""
+"""Model calls: resolving, committing, delivering (rule 2, 7, 8), the same in every store."""
 
 from __future__ import annotations
 
 import asyncio
 import math
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from relight.errors import ConflictError, UnauthorizedError
+from relight.store.database import Database
 from relight.types.wire import Choice, DeliveryMark, OpenedAttempt, RecallRequest, ResolveRequest
+from tests.rules.kit import begin
 from tests.support.store_kit import PostgresKit, StoreKit, call, finish, opened, span
 
 
@@ -30,6 +34,24 @@ async def test_a_token_resolves_to_how_its_calls_are_served(kit: StoreKit) -> No
     assert (context.agent_chooses_sampling, context.engine_wait_seconds) == (False, 120)
     assert (context.min_version, context.max_version) == (0, 0)
     assert (context.next_call_number, context.undelivered) == (1, [])
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        {"algorithm": {"rollout_correction": {"rollout_is": "token"}}},
+        {"verl": {"algorithm": {"rollout_correction": {"rollout_is": "token"}}}},
+        {"verl": {"algorithm.rollout_correction.bypass_mode": True}},
+        {},
+    ],
+)
+async def test_the_gateway_is_told_of_a_correction_under_whichever_name(
+    database: Database, tmp_path: Path, file: dict[str, Any]
+) -> None:
+    run = await begin(database, tmp_path, "corrected", **file)
+    await run.plan(1)
+    attempt = await run.opened((await run.rollouts(1))[0]["rollout_id"])
+    assert (await run.store.resolve(resolving(attempt))).corrected == bool(file)
 
 
 async def test_the_seed_follows_the_try(kit: StoreKit) -> None:
@@ -139,9 +161,10 @@ async def test_a_commit_with_a_stale_or_foreign_token_is_a_conflict_and_spares_t
         {"prompt_token_ids": [2**40]},
     ],
 )
-async def test_a_poison_call_does_not_fail_the_others(postgres_kit: PostgresKit, poison: dict[str, object]) -> None:
+async def test_a_poison_call_does_not_fail_the_others(postgres_kit: PostgresKit, poison: dict[str, Any]) -> None:
     attempt = await opened(postgres_kit)
-    bad = call(attempt, **({"number": 2} | poison) if "call_number" not in poison else poison)
+    values: dict[str, Any] = poison if "call_number" in poison else {"number": 2, **poison}
+    bad = call(attempt, **values)
     assert await states(postgres_kit, call(attempt, 1), bad, call(attempt, 3, "hash-3")) == [
         "committed",
         "conflict",
@@ -162,6 +185,60 @@ async def test_what_was_sampled_is_stored_exactly(postgres_kit: PostgresKit) -> 
     assert [row["logprobs"] for row in rows] == [[-0.5, -math.inf], None]
     assert [row["complete"] for row in rows] == [True, False]
     assert rows[0]["prompt_token_ids"] == [1, 2, 1]
+
+
+async def numbers_of(kit: PostgresKit) -> list[tuple[int, str]]:
+    """The sequence of a rollout: numbers, and what has them."""
+    rows = await kit.database.pool.fetch(
+        "select sequence_id, span_id as name from spans where rollout_id = 'r1'"
+        " union all select sequence_id, response_id from generations where rollout_id = 'r1' order by 1, 2"
+    )
+    return [(row["sequence_id"], row["name"]) for row in rows]
+
+
+async def test_calls_stand_in_one_sequence_with_the_spans_of_their_rollout(postgres_kit: PostgresKit) -> None:
+    attempt = await opened(postgres_kit)
+    two = [Choice(index=index, response_token_ids=[3], logprobs=[-0.5], finish_reason="stop") for index in (0, 1)]
+    await states(postgres_kit, call(attempt, 1))
+    await postgres_kit.store.add_spans("r1", attempt.attempt_id, attempt.fence, [span("between")])
+    await states(postgres_kit, call(attempt, 2, "hash-2"), call(attempt, 3, "hash-3", choices=two))
+    await states(postgres_kit, call(attempt, 2, "hash-2"))  # sent twice
+    await postgres_kit.store.add_spans("r1", attempt.attempt_id, attempt.fence, [span("last")])
+    assert await numbers_of(postgres_kit) == [
+        (1, "chatcmpl-1"),
+        (2, "between"),
+        (3, "chatcmpl-2"),
+        (4, "chatcmpl-3"),
+        (5, "chatcmpl-3"),
+        (6, "last"),
+    ]
+
+
+@pytest.mark.parametrize("response", [{"id": 7}, {"id": "x" * 10_000}, {}])
+async def test_an_answer_without_a_usable_id_is_kept_without_one(
+    postgres_kit: PostgresKit, response: dict[str, Any]
+) -> None:
+    assert await states(postgres_kit, call(await opened(postgres_kit), response=response)) == ["committed"]
+    assert await numbers_of(postgres_kit) == [(1, None)]
+
+
+async def test_calls_and_spans_of_many_rollouts_at_once_wait_for_each_other_and_share_no_number(
+    postgres_kit: PostgresKit,
+) -> None:
+    await postgres_kit.add_rollout("r2")
+    attempts = [await opened(postgres_kit, rollout) for rollout in ("r1", "r2")]
+
+    async def commit(number: int) -> None:
+        order = attempts if number % 2 else attempts[::-1]
+        await states(postgres_kit, *(call(attempt, number, f"hash-{number}") for attempt in order))
+
+    async def trace(number: int) -> None:
+        for attempt in attempts if number % 2 else attempts[::-1]:
+            spans = [span(f"s{number}")]
+            await postgres_kit.store.add_spans(attempt.rollout_id, attempt.attempt_id, attempt.fence, spans)
+
+    await asyncio.gather(*(work(number) for number in range(1, 17) for work in (commit, trace)))
+    assert [number for number, _ in await numbers_of(postgres_kit)] == list(range(1, 33))
 
 
 async def test_bodies_are_stored_once_a_day(postgres_kit: PostgresKit) -> None:

@@ -1,4 +1,4 @@
-"""Opening attempts (semantics 1, 4, 18), the same in every store."""
+"""Opening attempts (rule 1, 4, 18), the same in every store."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from relight.errors import NotFoundError
+from relight.types.resources import PromptTemplate
 from relight.types.rollout import RolloutConfig
 from tests.support.store_kit import PostgresKit, StoreKit, finish, open_, opened
 
@@ -24,7 +25,9 @@ async def test_an_opened_attempt_carries_all_that_a_runner_needs(kit: StoreKit) 
 
 async def test_resources_come_with_the_attempt(postgres_kit: PostgresKit) -> None:
     attempt = await opened(postgres_kit)
-    assert attempt.resources["prompt"].template == "{question}?"
+    prompt = attempt.resources["prompt"]
+    assert isinstance(prompt, PromptTemplate)
+    assert prompt.template == "{question}?"
 
 
 async def test_a_rollout_from_outside_brings_its_own_input(kit: StoreKit) -> None:

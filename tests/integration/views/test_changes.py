@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from relight.cli.changes import pause, resume, stop
+from relight.cli.operators import cancel, pause, resume, stop
 from relight.cli.status import status
 from relight.cli.train import train
-from relight.errors import ConflictError, NotFoundError
-from relight.store import views
+from relight.errors import ConfigError, ConflictError, NotFoundError
 from relight.store.database import Database
+from relight.store.runs import views
 from relight.types.names import train_id
 from relight.types.wire import FinishRequest, OpenedAttempt
+from tests.integration.operators.test_over_http import doing_commands
 from tests.integration.views.commands import call, write_run
 from tests.support.orchestration import always_right, cluster, eventually
 
@@ -45,7 +46,7 @@ async def test_a_paused_run_shows_it_and_goes_on_when_resumed(
         gate.opened.set()
         capsys.readouterr()
         await status("held")
-        assert "paused: lunch; `relight resume held` goes on" in capsys.readouterr().out
+        assert "paused: lunch; to go on: `relight resume held`" in capsys.readouterr().out
         await resume("held")
         assert await call(status("held", watch=True)) == 0
     actions = [(change.action, change.refused) for change in await views.list_audit(database, "held")]
@@ -103,3 +104,37 @@ async def test_a_run_that_nobody_drives_is_driven_again_by_resume(
 
 async def _steps(database: Database, run: str) -> int:
     return (await views.get_run(database, run)).step
+
+
+async def test_pause_stop_and_cancel_are_done_while_temporal_is_away_and_the_run_learns_of_them(
+    flags: dict[str, Any], temporal: Client, database: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gate, address = Gate(), flags["temporal_address"]
+    async with cluster(temporal, database, tmp_path, agent=gate):
+        await train(write_run(tmp_path), name="unreached", detach=True)
+        await gate.began.wait()
+        capsys.readouterr()
+        flags["temporal_address"] = "127.0.0.1:1"
+        await pause("unreached", reason="lunch")
+        await stop("unreached", after_step=2)
+        await cancel("unreached", reason="wrong data")
+        with pytest.raises(ConflictError, match="the run is being cancelled"):
+            await pause("unreached")
+        told = capsys.readouterr().out.splitlines()
+        flags["temporal_address"] = address
+        async with doing_commands(database, temporal):
+            gate.opened.set()
+            assert await call(status("unreached", watch=True)) == 1
+    assert [line.split(",")[0] for line in told] == [
+        "run unreached is paused",
+        "run unreached is stopping",
+        "run unreached is being cancelled",
+    ]
+    run = await views.get_run(database, "unreached")
+    assert (run.status, run.step, run.stop_after_step) == ("cancelled", 0, 2)
+    done = [change.action for change in await views.list_audit(database, "unreached") if not change.refused]
+    assert sorted(done) == ["cancel", "pause", "stop_after_step"]
+    open_commands = "select count(*) from commands where done_at is null"
+    assert await database.pool.fetchval(open_commands) == 0
+    with pytest.raises(ConfigError, match="`relight resume unreached` drives it again"):
+        await train(write_run(tmp_path), name="unreached", detach=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +12,18 @@ import pytest
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.service import RPCError
 
+from relight.activities.pollers import count_pollers
 from relight.cli import output
 from relight.cli.demo import choose_run
-from relight.cli.launch import launch
-from relight.cli.reader import StoreReader
 from relight.cli.rollouts import rollouts
-from relight.cli.stack_view import look_around
+from relight.cli.stack_overview import read_overview
+from relight.cli.start_run import launch
 from relight.cli.status import status
+from relight.cli.store_reader import StoreReader
 from relight.cli.train import DETACHED_EXIT_CODE, train
 from relight.errors import ConfigError, StoreError, TemporalError
 from relight.store.database import Database
-from relight.types.names import ORCHESTRATOR_QUEUE, train_id
+from relight.types.names import GPU_QUEUE, ORCHESTRATOR_QUEUE, runner_queue, train_id
 from relight.types.rollout import FailureClass
 from relight.types.run_file import parse_run_file
 from relight.types.wire import FinishRequest, OpenedAttempt
@@ -38,8 +40,8 @@ async def test_train_shows_every_step_and_both_evaluations_and_ends_well(
     assert lines[0] == "run shown started"
     assert [line.split()[:2] for line in lines if line.startswith("step")] == [["step", f"{n}/3"] for n in (1, 2, 3)]
     assert "8 rollouts, 0 failed, 0 retried" in "".join(lines)
-    assert sum(line.startswith("held-out reward of version") for line in lines) == 2
-    assert lines[-1] == "the run is finished"
+    assert sum(line.startswith("held-out score of version") for line in lines) == 2
+    assert lines[-1] == "the run finished"
 
 
 async def test_failures_are_told_by_class_and_found_again(
@@ -88,9 +90,26 @@ async def test_a_detached_run_is_found_again_with_status_watch(
     assert "relight status --watch left" in capsys.readouterr().out
     async with cluster(temporal, database, tmp_path):
         assert await call(status("left", watch=True)) == 0
-    assert capsys.readouterr().out.endswith("the run is finished\n")
+    assert capsys.readouterr().out.endswith("the run finished\n")
     await status("left")
     assert "status    finished" in capsys.readouterr().out
+
+
+async def test_a_detached_run_says_which_runner_it_waits_for(
+    flags: dict[str, Any], temporal: Client, database: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, prefix = write_run(tmp_path, steps=0, runner_queue="late-runners"), "late-runners"
+    await train(path, name="unserved", detach=True)
+    shown = capsys.readouterr().out
+    assert "  waiting: no runner serves agent 'echo' (task queue late-runners.echo)" in shown
+    assert "start one with `relight runner package.module:echo`" in shown
+    async with cluster(temporal, database, tmp_path, prefix=prefix):
+        for queue in (runner_queue(prefix, "echo"), GPU_QUEUE):
+            await eventually(partial(count_pollers, temporal, queue))
+        await train(path, name="served", detach=True)
+        assert "waiting:" not in capsys.readouterr().out
+        for run in ("unserved", "served"):
+            await temporal.get_workflow_handle(train_id(run)).result()
 
 
 async def _printed(capsys: pytest.CaptureFixture[str], text: str) -> bool:
@@ -117,7 +136,7 @@ async def test_a_run_that_fails_says_why_and_exits_with_1(
     (tmp_path / "train.jsonl").unlink()
     async with cluster(temporal, database, tmp_path):
         assert await call(train(path, name="failing", check=False)) == 1
-    assert "the run is failed: data set train.jsonl: there is no file" in capsys.readouterr().out
+    assert "the run failed: data set train.jsonl: there is no file" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("away", "error"), [("temporal_address", TemporalError), ("store_url", StoreError)])
@@ -141,10 +160,12 @@ async def test_a_file_that_can_not_work_starts_nothing(flags: dict[str, Any], te
 async def test_a_run_that_nobody_takes_up_says_so(
     flags: dict[str, Any], temporal: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("relight.cli.follow.PATIENCE_LOOKS", 0)
+    monkeypatch.setattr("relight.cli.follow.POLLS_WITHOUT_ROW", 0)
     flags["orchestrator_queue"] = "nobody-here"
     said = asyncio.Event()
-    monkeypatch.setattr(output, "say", lambda text: said.set() if "start `relight orchestrator`" in text else None)
+    monkeypatch.setattr(
+        output, "say", lambda text: said.set() if "start one with `relight orchestrator`" in text else None
+    )
     watching = asyncio.create_task(call(train(write_run(tmp_path), name="lonely")))
     async with asyncio.timeout(20):
         await said.wait()
@@ -172,13 +193,13 @@ async def test_status_shows_who_polls_and_what_is_away(
     async with cluster(temporal, database, tmp_path), StoreReader.from_settings(output.settings()) as reader:
         await train(write_run(tmp_path, steps=0), name="seen", detach=True)
         await temporal.get_workflow_handle(train_id("seen")).result()
-        found = await look_around(output.settings(), reader)
+        found = await read_overview(output.settings(), reader)
         assert [service.error for service in found.services] == [None, None]
         assert {queue.queue: bool(queue.pollers) for queue in found.queues}[ORCHESTRATOR_QUEUE]
         assert [run.run for run in found.runs] == ["seen"]
     flags["temporal_address"] = "127.0.0.1:1"
     async with StoreReader.from_settings(output.settings()) as reader:
-        found = await look_around(output.settings(), reader)
+        found = await read_overview(output.settings(), reader)
     assert not found.reachable
     assert [run.run for run in found.runs] == ["seen"]
 

@@ -7,12 +7,15 @@ import pytest
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 
-from relight.cli.reader import StoreReader
+from relight.cli.rollouts import attempt_lines
+from relight.cli.store_reader import StoreReader
 from relight.errors import NotFoundError, RelightError
-from relight.store import views
+from relight.store.client import LightningStoreClient
 from relight.store.database import Database
+from relight.store.runs import views
 from relight.store_api.views import router
 from tests.integration.views.serving import serve
+from tests.support.store_service import TOKEN
 
 
 async def test_runs_come_newest_first_with_their_last_figures(seeded: Database) -> None:
@@ -37,7 +40,8 @@ async def test_a_run_shows_curves_versions_and_engines(seeded: Database) -> None
     run = await views.get_run(seeded, "calc-1")
     assert run.rewards == {1: 0.5}
     (evaluation,) = run.evaluations
-    assert (evaluation.version, evaluation.reward, evaluation.rewarded, evaluation.failed) == (0, 0.52, 239, 1)
+    assert (evaluation.version, evaluation.score, evaluation.reward) == (0, 0.52, 0.53)
+    assert (evaluation.rewarded, evaluation.failed) == (239, 1)
     assert (run.published, run.checkpointed) == (1, 0)
     assert [(engine.engine_id, engine.version) for engine in run.engines] == [("e1", 1)]
     assert [host.host for host in run.gpu_hosts] == ["box"]
@@ -178,3 +182,21 @@ def _app(database: Database) -> FastAPI:
         return JSONResponse({"detail": error.message, "status": error.http_status}, error.http_status)
 
     return app
+
+
+async def test_spans_that_were_not_kept_are_shown_wherever_their_attempt_is(seeded: Database, store_url: str) -> None:
+    attempt_id = await seeded.pool.fetchval(
+        "update attempts set spans_dropped = 401 where attempt_id = (select min(attempt_id) from attempts)"
+        " returning attempt_id"
+    )
+    rollout_id = await seeded.value("rollout_of_attempt", attempt_id)
+    async with StoreReader(store_url, TOKEN) as reader:
+        shown = next(one for one in (await reader.rollout(rollout_id)).tries if one.attempt_id == attempt_id)
+    assert shown.spans_dropped == 401
+    assert any("spans dropped: 401" in line for line in attempt_lines(shown, counts=False))
+    async with LightningStoreClient(store_url, TOKEN) as store:
+        found = {attempt.attempt_id: attempt.spans_dropped for attempt in await store.query_attempts(rollout_id)}
+    assert found[attempt_id] == 401
+    address, headers = f"{store_url}/v1/agl/rollouts/{rollout_id}/attempts", {"Authorization": f"Bearer {TOKEN}"}
+    async with aiohttp.ClientSession(headers=headers) as session, session.get(address) as response:
+        assert "spans_dropped" not in (await response.json())["items"][0]

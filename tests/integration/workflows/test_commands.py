@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 from temporalio.client import Client, WorkflowUpdateFailedError
+from temporalio.common import SearchAttributeKey
 
 from relight.store.database import Database
+from relight.types import names
+from relight.types.rollout import FailureClass
 from relight.types.wire import FinishRequest, OpenedAttempt
 from tests.support.orchestration import always_right, cluster, eventually, run_file, write_tasks
 
@@ -70,6 +73,8 @@ async def test_a_paused_run_finishes_what_is_under_way_and_begins_nothing_until_
         handle = await stack.start("halted", run_file())
         await gate.reached.wait()
         await handle.execute_update("pause", {"reason": "lunch"})
+        shown = (await handle.describe()).typed_search_attributes
+        assert shown[SearchAttributeKey.for_keyword(names.SEARCH_WAITING)] == "paused"
         under_way = set(stack.runner.ran)
         gate.open.set()
 
@@ -83,6 +88,8 @@ async def test_a_paused_run_finishes_what_is_under_way_and_begins_nothing_until_
         with pytest.raises(WorkflowUpdateFailedError):
             await handle.execute_update("pause", {})
         await handle.execute_update("resume", {})
+        shown = (await handle.describe()).typed_search_attributes
+        assert SearchAttributeKey.for_keyword(names.SEARCH_WAITING) not in shown
         await handle.result()
     assert dict(stack.gpu.updates) == {1: 1, 2: 1, 3: 1}
     assert set(stack.runner.ran.values()) == {1}
@@ -174,7 +181,10 @@ async def test_a_failed_rollout_of_an_open_batch_is_tried_again_when_asked(
         tries[attempt.rollout_id] = tries.get(attempt.rollout_id, 0) + 1
         if attempt.rollout_id == "again-s0001-g00-i0" and tries[attempt.rollout_id] == 1:
             return FinishRequest(
-                attempt_id=attempt.attempt_id, fence=attempt.fence, failure_class="agent_error", message="boom"
+                attempt_id=attempt.attempt_id,
+                fence=attempt.fence,
+                failure_class=FailureClass.AGENT_ERROR,
+                message="boom",
             )
         if attempt.rollout_id == "again-s0001-g00-i1":
             gate.reached.set()

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from temporalio.client import Client, WorkflowFailureError
 
-from relight.runner.calls import AgentCall, AgentError, AgentOutcome
+from relight.runner.agent_call import AgentCall, AgentError, AgentOutcome
 from relight.runner.worker import serve
 from relight.settings import Settings
+from relight.store.attempts.postgres import PostgresStore
 from relight.store.database import Database
-from relight.store.postgres import PostgresStore
+from relight.types.rollout import FailureClass
 from relight.types.wire import FinishRequest, OpenedAttempt
 from tests.support.gateway import listening_gateway
 from tests.support.orchestration import always_right, cluster, eventually, run_file, served_grader, write_tasks
@@ -62,7 +64,9 @@ async def test_a_grader_that_fails_shortens_no_group_and_an_agent_that_fails_is_
 
     async def agent(attempt: OpenedAttempt) -> FinishRequest:
         if attempt.rollout_id.endswith("s0001-g01-i0"):
-            return FinishRequest(attempt_id=attempt.attempt_id, fence=attempt.fence, failure_class="agent_error")
+            return FinishRequest(
+                attempt_id=attempt.attempt_id, fence=attempt.fence, failure_class=FailureClass.AGENT_ERROR
+            )
         return await always_right(attempt)
 
     async def grader(call: AgentCall) -> AgentOutcome:
@@ -154,8 +158,13 @@ async def test_a_runner_that_serves_agent_and_grader_plays_a_run(
         store_service(store, database) as url,
         cluster(temporal, database, tmp_path) as stack,
     ):
-        services = {"store_url": url, "gateway_url": gateway.origin, "temporal_address": temporal_address}
-        settings = Settings(**services, token=TOKEN, runner_queue="real")
+        services: dict[str, Any] = {
+            "store_url": url,
+            "gateway_url": gateway.origin,
+            "temporal_address": temporal_address,
+            "token": TOKEN,
+        }
+        settings = Settings(**services, runner_queue="real")
         runner = asyncio.create_task(serve(settings, [f"{served}:parrot", f"{served}:judge"]))
         file = run_file(agent="parrot", grader="judge", runner_queue="real", steps=1, group_size=2)
         await (await stack.start("parrots", file)).result()

@@ -29,7 +29,7 @@ async def test_a_run_that_nobody_drives_is_interrupted_with_its_batches_and_can_
         await started.wait()
         await database.pool.execute("update runs set created_at = now() - interval '1 minute'")
         assert await reconcile(database, temporal) == []
-        await handle.terminate("for the test")
+        await handle.terminate(reason="for the test")
         assert await reconcile(database, temporal) == ["orphan"]
         assert await reconcile(database, temporal) == []
         batch = temporal.get_workflow_handle("train/orphan/step-1/batch-0")
@@ -38,7 +38,14 @@ async def test_a_run_that_nobody_drives_is_interrupted_with_its_batches_and_can_
             return (await batch.describe()).close_time is not None
 
         await eventually(batch_closed)
-        assert await database.pool.fetchval("select status from runs where run = 'orphan'") == "interrupted"
+        status, error, again = await database.pool.fetchrow(
+            "select status, error, drive_again_at from runs where run = 'orphan'"
+        )
+        assert (status, again) == ("interrupted", None)
+        assert error == (
+            f"no workflow drives it: train/orphan was terminated by {temporal.identity}, reason: for the test; "
+            "`relight resume orphan` goes on with it"
+        )
         release.set()
         await (await stack.start("orphan", run_file(data="train.jsonl", steps=2))).result()
     assert dict(stack.gpu.updates) == {1: 1, 2: 1}

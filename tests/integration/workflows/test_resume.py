@@ -10,6 +10,7 @@ from temporalio.client import Client, WorkflowFailureError
 
 from relight.errors import TrainerError
 from relight.store.database import Database
+from relight.types.rollout import FailureClass
 from relight.types.wire import FinishRequest, OpenedAttempt
 from tests.support.orchestration import always_right, cluster, eventually, run_file, write_tasks
 
@@ -75,7 +76,10 @@ async def test_an_agent_that_fails_is_tried_again_only_as_its_configuration_says
         failing = {"s0001-g00-i0": "timeout", "s0001-g00-i1": "agent_error"}.get(attempt.rollout_id[-12:])
         if failing and attempt.sequence_id == 1:
             return FinishRequest(
-                attempt_id=attempt.attempt_id, fence=attempt.fence, failure_class=failing, message="on purpose"
+                attempt_id=attempt.attempt_id,
+                fence=attempt.fence,
+                failure_class=FailureClass(failing),
+                message="on purpose",
             )
         return await always_right(attempt)
 
@@ -101,7 +105,10 @@ async def test_a_group_that_the_platform_shortened_is_filled_up_and_one_that_age
         failing = {"s0001-g00-i0": "engine_error", "s0001-g01-i0": "agent_error"}.get(attempt.rollout_id[-12:])
         if failing:
             return FinishRequest(
-                attempt_id=attempt.attempt_id, fence=attempt.fence, failure_class=failing, message="on purpose"
+                attempt_id=attempt.attempt_id,
+                fence=attempt.fence,
+                failure_class=FailureClass(failing),
+                message="on purpose",
             )
         return await always_right(attempt)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from relight.cli import common, output
+from relight.cli import output, shared_options
 from relight.errors import AgentLoadError, ConfigError, StoreError
 
 table = importlib.import_module("relight.cli.main")
@@ -85,7 +85,7 @@ def test_an_error_is_one_line_on_stderr(capsys: pytest.CaptureFixture[str]) -> N
         raise ConfigError("batch_size: 0 is too small")
 
     with pytest.raises(SystemExit) as caught:
-        common.registered(broken)(json=False, **dict.fromkeys(common.HELP))
+        shared_options.registered(broken)(json=False, **dict.fromkeys(shared_options.HELP))
     assert caught.value.code == 2
     assert capsys.readouterr().err == "error: batch_size: 0 is too small\n"
 
@@ -97,7 +97,7 @@ def test_an_error_in_json_names_its_type(capfdbinary: pytest.CaptureFixture[byte
         raise StoreError("out of reach")
 
     with pytest.raises(SystemExit) as caught:
-        common.registered(broken)(json=True, **dict.fromkeys(common.HELP))
+        shared_options.registered(broken)(json=True, **dict.fromkeys(shared_options.HELP))
     assert caught.value.code == 1
     shown = json.loads(capfdbinary.readouterr().out)
     assert shown == {"error": {"type": "StoreError", "message": "out of reach"}}

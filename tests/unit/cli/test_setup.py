@@ -102,3 +102,30 @@ sys.exit(setup.main())
     assert done.returncode == 1
     for way in ("TEMPORAL_ADDRESS", "on PATH", "temporal.download", "install Go"):
         assert way in done.stderr
+
+
+def test_clean_removes_what_this_checkout_made_and_leaves_what_others_use(tmp_path: Path) -> None:
+    """The Temporal server in the user's cache serves all checkouts, and runs that are live."""
+    checkout, server = tmp_path / "checkout", tmp_path / "cache" / "relight" / "temporal-1.8.2"
+    program = f"""
+import sys
+sys.path.insert(0, {str(ROOT / "scripts")!r})
+import setup
+setup.ROOT = setup.Path({str(checkout)!r})
+setup.WORK, setup.VENV = setup.ROOT / ".relight", setup.ROOT / ".venv"
+sys.argv = ["setup.py", "clean"]
+sys.exit(setup.main())
+"""
+    own = [checkout / name for name in (".venv/lib", ".relight/postgres", "relight/store/__pycache__", ".ruff_cache")]
+    elsewhere = tmp_path / "large-disk"
+    for folder in (*own, server.parent, elsewhere / "kept"):
+        folder.mkdir(parents=True)
+    (checkout / "dist").symlink_to(elsewhere)
+    server.write_text("a server")
+    environ = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache"), "HOME": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environ, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert not any(folder.exists() for folder in (*own, checkout / "dist"))
+    assert (elsewhere / "kept").exists(), "a link is removed, and not what it leads to"
+    assert server.read_text() == "a server"
+    assert str(server.parent) in done.stdout, "where it lies, for those who want to remove it"

@@ -58,10 +58,10 @@ def test_every_make_verb_that_is_shown_exists() -> None:
     assert shown <= verbs
 
 
-def test_the_file_tree_in_the_readme_names_every_room() -> None:
+def test_the_file_tree_in_the_readme_names_every_package() -> None:
     tree = blocks(README, "")[-1]
-    rooms = {path.name for path in (ROOT / "relight").iterdir() if (path / "__init__.py").exists()}
-    assert {name for name in rooms if f"  {name}/" not in tree} == set()
+    packages = {path.name for path in (ROOT / "relight").iterdir() if (path / "__init__.py").exists()}
+    assert {name for name in packages if f"  {name}/" not in tree} == set()
 
 
 def test_every_link_to_a_file_leads_somewhere() -> None:

@@ -150,7 +150,7 @@ def test_each_bit_of_a_manifest_counts(tmp_path: Path) -> None:
 def test_a_whole_directory_in_the_place_of_another_is_refused(tmp_path: Path) -> None:
     digest = verify(committed(tmp_path)).digest
     other = committed(tmp_path / "other", b"others")
-    with pytest.raises(CheckpointError, match="not what is on record"):
+    with pytest.raises(CheckpointError, match="differs from what is recorded"):
         verify(other, digest)
 
 

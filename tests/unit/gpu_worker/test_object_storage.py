@@ -95,7 +95,7 @@ def test_an_upload_that_broke_off_sends_only_what_is_missing(
 
 
 def test_nothing_at_all_is_a_wrong_address_and_no_damage(storage: ObjectStorage, tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="are address and bucket right"):
+    with pytest.raises(StorageError, match="check address and bucket"):
         storage.download(NAME, tmp_path / "copy")
 
 
@@ -103,7 +103,7 @@ def test_another_directory_than_the_one_on_record_is_refused(
     storage: ObjectStorage, source: Path, tmp_path: Path
 ) -> None:
     storage.upload(source, NAME)
-    with pytest.raises(CheckpointError, match="not what is on record"):
+    with pytest.raises(CheckpointError, match="differs from what is recorded"):
         storage.download(NAME, tmp_path / "copy", "0" * 64)
 
 

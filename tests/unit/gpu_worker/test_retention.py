@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,17 +13,17 @@ from relight.types.run_file import Checkpoints, parse_run_file
 
 
 def versions(
-    count: int, every: int = 1, forked: tuple[int, ...] = (), rewards: dict[int, float] | None = None
+    count: int, every: int = 1, forked: tuple[int, ...] = (), scores: dict[int, float] | None = None
 ) -> list[Stored]:
     return [
-        Stored(number, f"e{number}", f"c{number}" if number % every == 0 else None, number in forked, reward)
+        Stored(number, f"e{number}", f"c{number}" if number % every == 0 else None, number in forked, score)
         for number in range(1, count + 1)
-        for reward in ((rewards or {}).get(number),)
+        for score in ((scores or {}).get(number),)
     ]
 
 
 @pytest.mark.parametrize(
-    ("keep", "every", "forked", "rewards", "checkpoints", "exports"),
+    ("keep", "every", "forked", "scores", "checkpoints", "exports"),
     [
         ({}, 1, (), {}, {9, 10}, {9, 10}),
         ({"keep_last": 1}, 1, (), {}, {10}, {9, 10}),
@@ -35,14 +37,14 @@ def versions(
     ],
 )
 def test_what_stays_of_ten_versions(
-    keep: dict[str, int],
+    keep: dict[str, Any],
     every: int,
     forked: tuple[int, ...],
-    rewards: dict[int, float],
+    scores: dict[int, float],
     checkpoints: set[int],
     exports: set[int],
 ) -> None:
-    stored = versions(10, every, forked, rewards)
+    stored = versions(10, every, forked, scores)
     assert wanted_checkpoints(stored, Checkpoints(**keep)) == checkpoints
     assert wanted_exports(stored, Checkpoints(**keep)) == exports
 
@@ -51,8 +53,8 @@ def test_what_stays_of_ten_versions(
 def test_a_run_can_always_go_on_and_a_checkpoint_never_stays_without_its_export(
     count: int, every: int, last: int, regular: int, top: int, data: st.DataObject
 ) -> None:
-    rewards = data.draw(st.dictionaries(st.integers(1, count), st.floats(0, 1)))
-    stored, keep = versions(count, every, (), rewards), Checkpoints(keep_last=last, keep_every=regular, keep_best=top)
+    scores = data.draw(st.dictionaries(st.integers(1, count), st.floats(0, 1)))
+    stored, keep = versions(count, every, (), scores), Checkpoints(keep_last=last, keep_every=regular, keep_best=top)
     checkpoints, exports = wanted_checkpoints(stored, keep), wanted_exports(stored, keep)
     assert checkpoints <= exports
     assert count in exports

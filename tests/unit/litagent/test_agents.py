@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -61,7 +61,7 @@ def test_a_decorated_function_can_still_be_called() -> None:
         return task + llm
 
     assert agent(2, llm=3) == 5
-    assert (agent.__name__, agent.__doc__, agent.name) == ("agent", "Adds.", "agent")
+    assert (cast(Any, agent).__name__, agent.__doc__, agent.name) == ("agent", "Adds.", "agent")
 
 
 def test_the_decorators_take_a_name() -> None:

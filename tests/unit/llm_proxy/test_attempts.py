@@ -8,7 +8,7 @@ import pytest
 
 from relight.llm_proxy import attempts as module
 from relight.llm_proxy.attempts import Attempt, Attempts
-from relight.llm_proxy.waits import WaitClock
+from relight.llm_proxy.platform_waits import WaitClock
 from relight.types.wire import CallContext, ResolveRequest
 
 KEPT = 4

@@ -16,7 +16,7 @@ import orjson
 import pytest
 from aiohttp import web
 
-from relight.store.memory import MemoryStore
+from relight.store.memory.attempts import MemoryStore
 from relight.types.wire import (
     CallContext,
     CommitResult,

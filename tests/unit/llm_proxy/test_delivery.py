@@ -1,4 +1,4 @@
-"""Semantics 8: an answer that was committed and not delivered answers the next identical call."""
+"""Rule 8: an answer that was committed and not delivered answers the next identical call."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import pytest
 
-from relight.llm_proxy import calls, recorder
+from relight.llm_proxy import call_handler, recorder
 from tests.support.fake_engine import token_ids
 from tests.support.gateway import listening_gateway
 from tests.unit.llm_proxy.parts import content_of, parts, said
@@ -264,7 +264,7 @@ async def test_an_agent_that_gives_up_behind_a_call_that_waits_for_an_engine_was
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """Its first connection is dead and looks alive, so that only the retry's end is seen."""
-    monkeypatch.setattr(calls, "NOTICED_SECONDS", 0.0)
+    monkeypatch.setattr(call_handler, "NOTICED_SECONDS", 0.0)
     async with parts(tmp_path) as (client, store, engine):
         await engine.stop()
         call = asyncio.create_task(client.call())

@@ -11,8 +11,8 @@ import pytest
 from aiohttp import web
 
 from relight.llm_proxy import app
+from relight.llm_proxy.engine_health import watch
 from relight.llm_proxy.engines import Engines
-from relight.llm_proxy.health import watch
 from relight.llm_proxy.limits import Limits
 from tests.support.fake_engine import fake_engine
 from tests.support.gateway import TOKEN, ScriptedStore, listening_gateway

@@ -144,6 +144,7 @@ async def test_an_undelivered_answer_is_given_again_in_this_dialect(tmp_path: Pa
             async with official.messages.stream(**ASK) as stream:
                 streamed = await stream.get_final_message()
     assert whole.content[0].text == said(store.calls()[1].seed, count=5)
+    assert streamed.content[0].type == "text"
     assert streamed.content[0].text == said(store.calls()[2].seed, count=5)
     assert len(engine.requests) == 2
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relight.llm_proxy.refusal import Refusal
+from relight.llm_proxy.request_errors import RequestError
 from relight.llm_proxy.requests import Prepared, hash_request, parse_body, prepare, seed_for
 
 RUN = {"temperature": 0.7, "top_p": 0.9, "top_k": 20, "max_tokens": 16, "stop": ["\n"]}
@@ -17,9 +17,11 @@ CHAT: dict[str, Any] = {"model": "policy", "messages": [{"role": "user", "conten
 JSON = st.recursive(st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(), lambda inner: st.lists(inner))
 
 
-def prepared(agent_chooses: bool = False, route: Any = "chat/completions", **asked: Any) -> Prepared:
+def prepared(
+    agent_chooses: bool = False, route: Any = "chat/completions", corrected: bool = False, **asked: Any
+) -> Prepared:
     body = CHAT if route == "chat/completions" else {"prompt": "7*8?"}
-    return prepare(route, {**body, **asked}, "policy", RUN, agent_chooses)
+    return prepare(route, {**body, **asked}, "policy", RUN, agent_chooses, corrected=corrected)
 
 
 def test_the_runs_sampling_parameters_take_the_place_of_the_agents():
@@ -40,6 +42,43 @@ def test_a_run_may_let_the_agent_choose():
     assert chosen.body["top_p"] == 0.9
     assert chosen.body["logit_bias"] == {"5": 100}
     assert chosen.sampling["temperature"] == 0.0
+
+
+CUTS: list[dict[str, Any]] = [
+    {"top_p": 0.5},
+    {"top_k": 5},
+    {"min_p": 0.1},
+    {"repetition_penalty": 1.1},
+    {"presence_penalty": 0.5},
+    {"logit_bias": {"5": 100}},
+    {"allowed_token_ids": [5]},
+    {"min_tokens": 3},
+]
+
+
+@pytest.mark.parametrize("asked", CUTS, ids=lambda asked: next(iter(asked)))
+def test_what_changes_the_sampled_distribution_is_refused_by_name_where_a_correction_compares_logprobs(
+    asked: dict[str, Any],
+):
+    [key] = asked
+    with pytest.raises(RequestError, match=rf"{key}: not served with `algorithm.rollout_correction`") as refused:
+        prepared(agent_chooses=True, corrected=True, **asked)
+    assert refused.value.status == 400
+    assert prepared(agent_chooses=True, **asked).body[key] == asked[key]
+    assert prepared(corrected=True, **asked).body.get(key) != asked[key]
+
+
+def test_under_a_correction_an_agent_may_choose_its_temperature_and_say_what_changes_nothing():
+    harmless = {"top_p": 1.0, "top_k": 0, "min_p": 0.0, "presence_penalty": 0, "logit_bias": {}, "min_tokens": None}
+    assert prepared(agent_chooses=True, corrected=True, temperature=0.3, **harmless).sampling["temperature"] == 0.3
+    assert prepared(agent_chooses=True, corrected=True, top_p=RUN["top_p"], top_k=RUN["top_k"]).body["top_p"] == 0.9
+
+
+@pytest.mark.parametrize("temperature", [-0.1, "0.5", True, float("inf"), float("nan"), [1]])
+def test_a_temperature_that_is_none_is_refused(temperature: Any):
+    with pytest.raises(RequestError, match="temperature: a number from 0 on is needed"):
+        prepared(agent_chooses=True, temperature=temperature)
+    assert prepared(temperature=temperature).body["temperature"] == 0.7
 
 
 @pytest.mark.parametrize(
@@ -93,14 +132,14 @@ def test_what_the_agent_asked_to_see_is_remembered():
     ],
 )
 def test_what_cannot_be_served_is_refused_by_its_name(route: Any, asked: dict[str, Any], status: int, named: str):
-    with pytest.raises(Refusal, match=named) as refused:
+    with pytest.raises(RequestError, match=named) as refused:
         prepared(route=route, **asked)
     assert refused.value.status == status
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"5", b'"a"', b"\xff", b'{"a": "\\ud800"}'])
 def test_a_body_that_is_no_json_object_is_refused(content: bytes):
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(RequestError) as refused:
         parse_body(content)
     assert refused.value.status == 400
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from relight.runner.isolated import IsolatedRunner
+from relight.runner.process_isolation import IsolatedRunner
 from tests.unit.runner.support import NASTY, Seen
 
 

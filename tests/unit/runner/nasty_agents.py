@@ -37,6 +37,14 @@ async def well_async(task):
     return {"exact": 0.5, "short": 1.0}, "exact"
 
 
+def tells_rollout(task, rollout):
+    return {
+        "primary": 1.0,
+        "known": float(rollout.metadata == {"source": "algebra"} and rollout.resources_id == "rs-7"),
+        "feedback": "as it was enqueued",
+    }
+
+
 async def neighbour(task):
     emit_message("ready")
     await asyncio.to_thread(_wait_for, Path(task["go"]).exists)

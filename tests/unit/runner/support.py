@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from relight.emitter.names import MESSAGE_BODY
-from relight.runner.calls import AgentCall
+from relight.runner.agent_call import AgentCall
 from relight.types.wire import SpanRecord
 from tests.unit.runner import nasty_agents
 

@@ -8,19 +8,22 @@ from collections.abc import AsyncGenerator
 import pytest
 import pytest_asyncio
 
+from relight.runner.agent_call import AgentCall
 from relight.runner.attempt import AttemptWatch
-from relight.runner.calls import AgentCall
 from relight.runner.gateway_probe import CallStatus, GatewayProbe
-from relight.runner.isolated import AgentRunner, IsolatedRunner
-from relight.runner.shared import SharedRunner
-from relight.store.memory import MemoryStore
+from relight.runner.process_isolation import AgentRunner, IsolatedRunner
+from relight.runner.shared_isolation import SharedRunner
+from relight.store.memory.attempts import MemoryStore
 from relight.types.rollout import FailureClass, RolloutConfig
 from relight.types.wire import AttemptOutcome, OpenedAttempt, OpenRequest
 from tests.unit.runner import nasty_agents
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-SERVED = [f"{nasty_agents.__file__}:{name}" for name in ("well", "raises", "busy", "busy_async", "patient", "exits")]
+SERVED = [
+    f"{nasty_agents.__file__}:{name}"
+    for name in ("well", "raises", "busy", "busy_async", "patient", "exits", "tells_rollout", "floods_spans")
+]
 
 
 class Gateway(GatewayProbe):
@@ -45,10 +48,16 @@ async def agents() -> AsyncGenerator[IsolatedRunner]:
 
 
 async def play(
-    agents: AgentRunner, agent: str, gateway: Gateway, config: RolloutConfig | None = None, rollout_id: str = "r1"
+    agents: AgentRunner,
+    agent: str,
+    gateway: Gateway,
+    config: RolloutConfig | None = None,
+    rollout_id: str = "r1",
+    store: MemoryStore | None = None,
+    **task: int,
 ) -> AttemptOutcome | None:
-    store = MemoryStore()
-    store.add_rollout(rollout_id, input={}, config=config)
+    store = store or MemoryStore()
+    store.add_rollout(rollout_id, input=task, config=config)
     request = OpenRequest(rollout_id=rollout_id, try_number=1, execution="e1", worker_id="w1")
     opened = (await store.open_attempt(request)).attempt
     assert opened is not None
@@ -64,13 +73,12 @@ async def test_an_agent_that_raises_is_an_agent_error_with_its_own_words(agents:
 
 
 @pytest.mark.parametrize("agent", ["raises", "exits"])
-async def test_what_fails_while_the_gateway_is_out_of_reach_is_infrastructure(
+async def test_what_fails_without_a_call_is_the_agents_failure_though_the_gateway_is_away(
     agents: IsolatedRunner, agent: str
 ) -> None:
     outcome = await play(agents, agent, Gateway(there=False))
     assert outcome is not None
-    assert outcome.failure_class is FailureClass.INFRASTRUCTURE
-    assert outcome.message.startswith("the gateway was out of reach")
+    assert outcome.failure_class is FailureClass.AGENT_ERROR
 
 
 async def test_an_agent_that_runs_too_long_is_killed_as_a_timeout(agents: IsolatedRunner) -> None:
@@ -84,6 +92,17 @@ async def test_one_that_gives_no_sign_of_life_is_killed_as_unresponsive(agents: 
     outcome = await play(agents, "busy", Gateway(), RolloutConfig(unresponsive_seconds=0.3))
     assert outcome is not None
     assert outcome.failure_class is FailureClass.UNRESPONSIVE
+
+
+async def test_spans_beyond_the_allowance_are_counted_at_their_attempt(
+    agents: IsolatedRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("relight.runner.collector.MAX_SPANS", 100)
+    store = MemoryStore()
+    outcome = await play(agents, "floods_spans", Gateway(), store=store, count=500)
+    assert outcome is not None
+    assert outcome.reward == 0.5
+    assert [attempt.spans_dropped for attempt in store.rollouts["r1"].attempts] == [401]
 
 
 async def test_time_that_the_platform_spent_counts_for_no_deadline(agents: IsolatedRunner) -> None:
@@ -107,3 +126,21 @@ async def test_who_blocks_a_shared_process_gets_too_late_and_those_beside_it_do_
         assert outcome is not None
         assert outcome.failure_class is FailureClass.INFRASTRUCTURE  # and is tried again
         assert "was killed" in outcome.message
+
+
+async def test_an_agent_sees_the_metadata_of_its_rollout_and_its_further_rewards_and_feedback_are_kept(
+    agents: IsolatedRunner,
+) -> None:
+    store = MemoryStore()
+    row = store.add_rollout("r1", input={}, metadata={"source": "algebra"}, resources_id="rs-7")
+    opened = (
+        await store.open_attempt(OpenRequest(rollout_id="r1", try_number=1, execution="e1", worker_id="w1"))
+    ).attempt
+    assert opened is not None
+    outcome = await AttemptWatch(store, agents, Gateway(), opened, "w1").run(
+        AgentCall.from_opened(opened, "tells_rollout")
+    )
+    assert outcome is not None
+    assert outcome.reward == 1.0
+    assert row.newest is not None
+    assert (row.newest.dimensions, row.newest.feedback) == ({"primary": 1.0, "known": 1.0}, "as it was enqueued")

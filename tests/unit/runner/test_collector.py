@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relight.emitter import emit_message, emit_reward
-from relight.runner.collector import Collector, ExitReport
-from relight.runner.output import OutputTail
+from relight.runner.captured_output import OutputTail
+from relight.runner.collector import Collector
+from relight.runner.exit_report import ExitReport
 from relight.types.rollout import FailureClass
 from tests.unit.runner.support import call
 

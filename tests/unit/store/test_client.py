@@ -21,10 +21,12 @@ from relight.errors import (
     UnauthorizedError,
 )
 from relight.settings import Settings
-from relight.store.client import StoreClient
-from relight.store.envelopes import WorkerReport
-from relight.store.patient_http import error_of
-from relight.types.wire import GenerationRecord
+from relight.store.attempts.client import StoreClient
+from relight.store.attempts.link import StoreLink
+from relight.store.client import LightningStoreClient
+from relight.transport import retrying_http
+from relight.transport.retrying_http import error_of
+from relight.types.wire import GenerationRecord, WorkerReport
 from tests.support.store_kit import MemoryKit, call, opened
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -35,7 +37,7 @@ REPORT = WorkerReport(worker_id="w", kind="runner", host="h")
 async def server(handler: Handler) -> AsyncGenerator[str]:
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", handler.__call__)
-    runner = web.AppRunner(app)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     try:
@@ -67,7 +69,7 @@ class Script:
 @pytest.mark.parametrize("status", [502, 503, 504, 0])
 async def test_an_outage_is_waited_out_with_the_same_content(status: int) -> None:
     script = Script(status, status, 200)
-    async with server(script) as url, StoreClient(url, "secret", patience_seconds=10) as client:
+    async with server(script) as url, StoreClient(url, "secret", retry_seconds=10) as client:
         await client.register_worker(REPORT)
     assert len(script.bodies) == 3
     assert set(script.bodies) == {script.bodies[0]}
@@ -96,18 +98,62 @@ async def test_a_refusal_is_never_repeated_and_keeps_its_meaning(status: int, ki
     assert len(script.bodies) == 1
 
 
-async def test_patience_ends_with_an_error_that_says_where_and_why() -> None:
+async def test_retries_end_with_an_error_that_says_where_and_why() -> None:
     script = Script(503)
-    async with server(script) as url, StoreClient(url, "secret", patience_seconds=100) as client:
+    async with server(script) as url, StoreClient(url, "secret", retry_seconds=100) as client:
         with pytest.raises(StoreError, match=f"{url} for 0.2 s: detail 503"):
-            await client.register_worker(REPORT, patience_seconds=0.2)
+            await client.register_worker(REPORT, retry_seconds=0.2)
     assert len(script.bodies) >= 2
 
 
 async def test_a_service_that_is_not_there_is_waited_for() -> None:
     async with StoreClient("http://127.0.0.1:1", "secret") as client:
         with pytest.raises(StoreError, match=r"no answer from the store service at http://127\.0\.0\.1:1"):
-            await client.engines("demo", patience_seconds=0.1)
+            await client.engines("demo", retry_seconds=0.1)
+
+
+class Mute:
+    """Takes its first so many requests and answers none of them; the next ones it answers after a while."""
+
+    def __init__(self, silent: int, seconds: float = 0.0) -> None:
+        self.silent = silent
+        self.seconds = seconds
+        self.asked = 0
+
+    async def __call__(self, request: web.Request) -> web.StreamResponse:
+        self.asked += 1
+        if self.asked <= self.silent:
+            await asyncio.Event().wait()
+        await asyncio.sleep(self.seconds)
+        return web.Response(body=b"{}")
+
+
+@pytest.mark.parametrize("client", [StoreClient, StoreLink])
+async def test_a_request_whose_connection_is_dead_is_soon_repeated_on_another(
+    client: type[StoreClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retrying_http, "FIRST_REQUEST_SECONDS", 0.2)
+    mute = Mute(1)
+    async with server(mute) as url, client(url, "secret") as store, asyncio.timeout(10):
+        await store.register_worker(REPORT)
+    assert mute.asked == 2
+
+
+async def test_a_service_that_is_slow_for_all_is_waited_for_longer_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retrying_http, "FIRST_REQUEST_SECONDS", 0.1)
+    mute = Mute(0, seconds=1.0)
+    async with server(mute) as url, StoreLink(url, "secret") as store:
+        await store.register_worker(REPORT)
+    assert mute.asked <= 5
+
+
+async def test_what_the_service_is_asked_to_wait_for_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retrying_http, "FIRST_REQUEST_SECONDS", 0.1)
+    waiting = Mute(0, seconds=1.0)
+    async with server(waiting) as url, LightningStoreClient(url) as store:
+        with pytest.raises(StoreError, match="makes no sense"):
+            await store.wait_for_rollouts(rollout_ids=["r1"], timeout=1.0)
+    assert waiting.asked == 1
 
 
 async def test_an_answer_that_makes_no_sense_is_an_error() -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 
 from relight.adapter.rows import TrainingRow
-from relight.store.ledger import Candidate, Sample, batch_hash, choose
+from relight.store.training.ledger import Candidate, Sample, batch_hash, choose
 
 
 def candidate(group: int, index: int, reward: float | None) -> Candidate:
@@ -31,10 +29,20 @@ def test_short_groups_are_dropped_where_the_run_says_so() -> None:
 
 
 def test_a_batch_is_named_by_everything_that_trains_and_by_nothing_else() -> None:
-    row = TrainingRow("r", "a", [1], [1, 2], [3, 4], [1, 1], [-0.5, -0.25], 0.5, 1.0)
+    row = TrainingRow(
+        rollout_id="r",
+        attempt_id="a",
+        calls=[1],
+        prompt_ids=[1, 2],
+        response_ids=[3, 4],
+        mask=[1, 1],
+        sampled_logprobs=[-0.5, -0.25],
+        advantage=0.5,
+        weight=1.0,
+    )
     sample = Sample(candidate(0, 0, 1.0), 0.5)
     name = batch_hash([row], [sample])
-    assert batch_hash([dataclasses.replace(row, sampled_logprobs=[0.0, 0.0])], [sample]) == name
+    assert batch_hash([row.model_copy()], [sample]) == name
     for change in (
         {"attempt_id": "b"},
         {"calls": [2]},
@@ -43,6 +51,9 @@ def test_a_batch_is_named_by_everything_that_trains_and_by_nothing_else() -> Non
         {"mask": [1, 0]},
         {"advantage": 0.25},
         {"weight": 0.5},
+        {"sampled_logprobs": [-0.5, -0.125]},
+        {"temperature": 0.7},
+        {"group": 1},
     ):
-        assert batch_hash([dataclasses.replace(row, **change)], [sample]) != name
+        assert batch_hash([row.model_copy(update=change)], [sample]) != name
     assert batch_hash([row], [Sample(candidate(0, 0, 0.0), 0.5)]) != name

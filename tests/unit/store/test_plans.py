@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relight.store.plans import (
+from relight.store.training.plans import (
     ROLLOUTS_PER_BATCH,
     epoch_order,
     groups_to_batches,
@@ -57,7 +57,7 @@ def test_a_batch_holds_whole_groups_and_not_many_more_than_200_rollouts(groups: 
 
 def test_changes_win_over_the_run_file() -> None:
     changes = {"learning_rate": 0.5, "temperature": 0.7, "group_size": 4, "batch_size": 2}
-    plan = resolve_plan(FILE, changes, step=3, rows=10, stream_start=6)
+    plan = resolve_plan(FILE, changes, step=3, rows=10, stream_start=6, total_steps=9)
     assert plan.algorithm.learning_rate == 0.5
     assert plan.sampling.temperature == 0.7
     assert (plan.group_size, plan.batch_size, plan.stream_end) == (4, 2, 8)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import orjson
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from relight.redaction import Redactor
-from relight.store.generations import distinct_groups, pack_body, unpack_body
-from relight.store.storable import LARGEST_REWARD, judged, storable, storable_text
+from relight.observability.redaction import Redactor
+from relight.store.generations import distinct_groups, pack_body, to_json, unpack_body
+from relight.store.storable import LARGEST_REWARD, storable, storable_text, with_reward_checked
 from relight.types.rollout import FailureClass
 from relight.types.wire import FinishRequest
 from tests.support.store_kit import MemoryKit, call, opened
@@ -44,6 +44,7 @@ def test_text_keeps_its_length(text: str) -> None:
 
 @given(st.dictionaries(st.text(), st.floats(allow_nan=False, allow_infinity=False) | st.text() | st.integers(-9, 9)))
 def test_a_body_comes_back_as_it_went_in(content: dict[str, object]) -> None:
+    assume(Redactor().json(to_json(content)) == to_json(content))  # a key such as APIKEY makes its value a secret
     hash_, data = pack_body(content, Redactor())
     assert unpack_body(data) == content
     assert pack_body(content, Redactor())[0] == hash_
@@ -57,7 +58,7 @@ def test_a_body_with_values_that_orjson_refuses_is_stored_all_the_same() -> None
 def test_only_a_finite_reward_without_a_failure_is_one(
     reward: float | None, failure_class: FailureClass | None
 ) -> None:
-    final = judged(FinishRequest(attempt_id="a", fence=1, reward=reward, failure_class=failure_class))
+    final = with_reward_checked(FinishRequest(attempt_id="a", fence=1, reward=reward, failure_class=failure_class))
     if failure_class is not None:
         assert (final.failure_class, final.reward) == (failure_class, None)
     elif reward is None:

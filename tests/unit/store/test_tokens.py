@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from relight.store.tokens import attempt_token, attempt_url, new_attempt_id, new_key, token_hash
+from relight.store.attempts.tokens import attempt_token, attempt_url, new_attempt_id, new_key, token_hash
 
 
 def test_a_token_can_be_given_again_and_no_other_key_or_attempt_has_it() -> None:

@@ -28,7 +28,7 @@ def ask(llm, content="hello", **options):
         answer = client.chat.completions.create(
             model=llm.model, messages=[{"role": "user", "content": content}], max_tokens=4, **options
         )
-    return (sum(map(ord, answer.choices[0].message.content)) % 101) / 100
+    return (sum(map(ord, answer.choices[0].message.content or "")) % 101) / 100
 
 
 def poison(task, llm, rollout):
@@ -52,7 +52,7 @@ async def shared(task, llm, rollout):
         answer = await client.chat.completions.create(
             model=llm.model, messages=[{"role": "user", "content": kind}], max_tokens=4
         )
-    return (sum(map(ord, answer.choices[0].message.content)) % 101) / 100
+    return (sum(map(ord, answer.choices[0].message.content or "")) % 101) / 100
 
 
 def silent(task):
@@ -60,7 +60,7 @@ def silent(task):
 
 
 def broken(task):
-    import there_is_no_such_module  # noqa: F401 - that is the point
+    import there_is_no_such_module  # noqa: F401 # pyright: ignore - that is the point
 
 
 def rewardless(task, llm):

@@ -5,8 +5,8 @@ its docstring, and `test_completeness.py` sees to it that none is forgotten. Whe
 holds Relight's rule. These are:
 
 - 5: the legacy arguments `status` and `rollout_ids` of `query_rollouts` are not there: two names for one filter.
-- 25: a `resources_id` that nobody added is refused with NotFoundError, at enqueue and at start: an attempt could do
-  nothing with it. 0.3's docs promise that, its code never checks.
+- 25: a `resources_id` that nobody added is taken, as 0.3's code does, though its docs say otherwise: it may be added
+  later. Where a workflow dispatches the rollout it is refused with NotFoundError.
 - 27: sequence ids are given out for known attempts only; an unknown one is NotFoundError. 0.3 counts for any name.
 - 31: a duplicate span answers None and leaves no line in a log: clients repeat spans whenever an answer is lost.
 - 32: `add_many_spans` with a span of an unknown rollout or attempt stores nothing; 0.3 keeps those before it. (By OTLP
@@ -18,8 +18,9 @@ holds Relight's rule. These are:
   try. A rollout that has ended leaves that only for `requeuing`, or for the attempt that `start_attempt` makes.
   Anything else is ConflictError (409); the same status again is no change. 0.3 lets any update move a terminal rollout
   anywhere, and lets a runner turn its timeout into a success. `timeout` and `unresponsive` have an end time, too.
-- 38, 39: the status of a superseded attempt is refused with ConflictError: a newer one holds the fence. Its spans are
-  kept and move nothing. What was still open when a newer attempt began ends as `failed`, class `infrastructure`.
+- 38, 39: a superseded attempt may be closed, but not run again, which is ConflictError: a newer one holds the fence.
+  Neither its end nor its spans move the rollout. What was still open when a newer attempt began ends as `failed`, class
+  `infrastructure`.
 - 41: what is tried again waits for `backoff_seconds` (default 1 s, doubling, at most 60 s); 0.3 has no back-off.
   `retry_condition` names failure classes; on the wire 0.3's `failed` stands for those that are the agent's.
 - 46, 47: there is no scan in front of calls and so no debounce; a sweeper finds what is overdue, without any traffic,

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from relight.store.lightning import LightningStore
+from relight.store.base import LightningStore
 from tests.support.lightning_kit import KINDS, HttpLightningKit, LightningKit, lightning_kit
 
 

@@ -6,12 +6,13 @@ import asyncio
 import sys
 import threading
 
-from relight.store.lightning import LightningStore
+from relight.store.base import LightningStore
+from relight.types.rollout import AttemptStatus
 from tests.support.lightning_kit import HttpLightningKit, LightningKit, begin, claimed, rollout_of, span_of
 
 SCRIPT = """
 import asyncio, sys
-from relight.store.lightning_client import LightningStoreClient
+from relight.store.client import LightningStoreClient
 from tests.support.lightning_kit import span_of
 
 async def main(url, token):
@@ -32,7 +33,7 @@ async def test_another_loop_in_another_thread_works_on_the_same_store(kit: Light
         async with kit.elsewhere() as store:
             rollout = await claimed(store, "w")
             await store.add_span(span_of(rollout, "there"))
-            await store.update_attempt(rollout.rollout_id, "latest", status="succeeded")
+            await store.update_attempt(rollout.rollout_id, "latest", status=AttemptStatus.SUCCEEDED)
 
     waiting = asyncio.create_task(kit.store.wait_for_rollouts(rollout_ids=[made.rollout_id], timeout=60))
     await asyncio.wait([waiting], timeout=0.1)
@@ -88,5 +89,5 @@ async def test_a_rollout_begun_here_is_finished_there(kit: LightningKit) -> None
     """Invariant 57."""
     rollout = await begin(kit.store)
     async with kit.elsewhere() as other:
-        await other.update_attempt(rollout.rollout_id, rollout.attempt.attempt_id, status="succeeded")
+        await other.update_attempt(rollout.rollout_id, rollout.attempt.attempt_id, status=AttemptStatus.SUCCEEDED)
     assert (await rollout_of(kit.store, rollout.rollout_id)).status == "succeeded"

@@ -7,8 +7,8 @@ import time
 import pytest
 
 from relight.errors import ConflictError, NotFoundError
-from relight.store.lightning import LightningStore
-from relight.types.rollout import AttemptStatus
+from relight.store.base import LightningStore
+from relight.types.rollout import AttemptStatus, RolloutStatus
 from tests.support.lightning_kit import (
     LightningKit,
     begin,
@@ -27,10 +27,10 @@ async def test_only_the_newest_attempt_moves_the_rollout(store: LightningStore) 
     """Invariant 39."""
     first = await running(store)
     second = await store.start_attempt(first.rollout_id)
-    with pytest.raises(ConflictError):
-        await store.update_attempt(first.rollout_id, first.attempt.attempt_id, status="succeeded")
+    closed = await store.update_attempt(first.rollout_id, first.attempt.attempt_id, status=AttemptStatus.SUCCEEDED)
+    assert (closed.status, closed.failure_class) == ("succeeded", None)
     assert (await rollout_of(store, first.rollout_id)).status == "preparing"
-    await store.update_attempt(first.rollout_id, second.attempt.attempt_id, status="succeeded")
+    await store.update_attempt(first.rollout_id, second.attempt.attempt_id, status=AttemptStatus.SUCCEEDED)
     assert (await rollout_of(store, first.rollout_id)).status == "succeeded"
 
 
@@ -44,15 +44,46 @@ async def test_an_attempt_that_is_superseded_ends(store: LightningStore) -> None
     assert (new.status, new.end_time) == ("preparing", None)
 
 
-async def test_a_superseded_attempt_has_no_say(store: LightningStore) -> None:
+@pytest.mark.parametrize("end", [AttemptStatus.SUCCEEDED, AttemptStatus.FAILED, AttemptStatus.TIMEOUT])
+async def test_a_superseded_attempt_may_be_closed_and_moves_nothing(store: LightningStore, end: AttemptStatus) -> None:
     """Invariants 38, 39."""
     rollout = await ended(store, "unresponsive", config=retrying("unresponsive"))
-    await claimed(store)
-    with pytest.raises(ConflictError):
-        await store.update_attempt(rollout.rollout_id, rollout.attempt.attempt_id, status="succeeded")
+    second = await claimed(store, "w")
+    before = await rollout_of(store, rollout.rollout_id)
+    closed = await store.update_attempt(rollout.rollout_id, rollout.attempt.attempt_id, status=end)
+    assert closed.status == end
+    assert closed.end_time is not None
+    assert await rollout_of(store, rollout.rollout_id) == before
+    assert before.status == "preparing"
+    worker = await store.get_worker_by_id("w")
+    assert worker is not None
+    assert worker.current_attempt_id == second.attempt.attempt_id
     noted = await store.update_attempt(rollout.rollout_id, rollout.attempt.attempt_id, metadata={"late": True})
-    assert (noted.status, noted.metadata) == ("unresponsive", {"late": True})
-    assert (await rollout_of(store, rollout.rollout_id)).status == "preparing"
+    assert (noted.status, noted.metadata) == (end, {"late": True})
+
+
+@pytest.mark.parametrize("status", [AttemptStatus.PREPARING, AttemptStatus.RUNNING])
+async def test_a_superseded_attempt_does_not_run_again(store: LightningStore, status: AttemptStatus) -> None:
+    """Invariants 38, 39: a rollout has one open attempt at most, which holds the fence."""
+    first = await running(store)
+    await store.start_attempt(first.rollout_id)
+    if status is AttemptStatus.RUNNING:
+        await store.update_attempt(first.rollout_id, first.attempt.attempt_id, status=AttemptStatus.SUCCEEDED)
+    with pytest.raises(ConflictError, match="superseded"):
+        await store.update_attempt(first.rollout_id, first.attempt.attempt_id, status=status)
+
+
+async def test_the_reward_of_a_superseded_attempt_is_its_own(store: LightningStore) -> None:
+    """Invariants 38, 39."""
+    first = await running(store)
+    reward = {"agentlightning.reward.0.name": "primary", "agentlightning.reward.0.value": 0.25}
+    second = await store.start_attempt(first.rollout_id)
+    await store.add_span(span_of(first, "late", 7, name="agentlightning.annotation", attributes=reward))
+    closed = await store.update_attempt(first.rollout_id, first.attempt.attempt_id, status=AttemptStatus.SUCCEEDED)
+    assert closed.reward == 0.25
+    assert (await rollout_of(store, first.rollout_id)).reward is None
+    await store.update_attempt(first.rollout_id, second.attempt.attempt_id, status=AttemptStatus.SUCCEEDED)
+    assert (await rollout_of(store, first.rollout_id)).reward is None
 
 
 async def test_the_store_s_verdict_on_a_deadline_stands(store: LightningStore) -> None:
@@ -62,7 +93,7 @@ async def test_the_store_s_verdict_on_a_deadline_stands(store: LightningStore) -
     for rollout in (late, silent):
         before = await rollout_of(store, rollout.rollout_id)
         with pytest.raises(ConflictError):
-            await store.update_attempt(rollout.rollout_id, "latest", status="succeeded")
+            await store.update_attempt(rollout.rollout_id, "latest", status=AttemptStatus.SUCCEEDED)
         assert await rollout_of(store, rollout.rollout_id) == before
 
 
@@ -121,7 +152,7 @@ async def test_an_attempt_by_hand_ignores_the_limit(store: LightningStore) -> No
     again = await store.start_attempt(rollout.rollout_id, "w")
     assert (again.status, again.attempt.sequence_id, again.attempt.worker_id) == ("preparing", 2, "w")
     assert (again.end_time, again.failure_class) == (None, None)
-    await store.update_attempt(rollout.rollout_id, "latest", status="succeeded")
+    await store.update_attempt(rollout.rollout_id, "latest", status=AttemptStatus.SUCCEEDED)
     after = await rollout_of(store, rollout.rollout_id)
     assert (after.status, after.failure_class) == ("succeeded", None)
 
@@ -167,8 +198,8 @@ async def test_what_has_ended_is_only_left_by_requeuing(store: LightningStore) -
     for status in ("running", "preparing", "queuing", "failed", "cancelled"):
         with pytest.raises(ConflictError):
             await store.update_rollout(rollout.rollout_id, status=status)  # type: ignore[arg-type]
-    assert (await store.update_rollout(rollout.rollout_id, status="succeeded")).status == "succeeded"
-    again = await store.update_rollout(rollout.rollout_id, status="requeuing")
+    assert (await store.update_rollout(rollout.rollout_id, status=RolloutStatus.SUCCEEDED)).status == "succeeded"
+    again = await store.update_rollout(rollout.rollout_id, status=RolloutStatus.REQUEUING)
     assert (again.status, again.end_time) == ("requeuing", None)
     assert (await claimed(store)).attempt.sequence_id == 2
 
@@ -177,8 +208,10 @@ async def test_an_attempt_that_has_ended_keeps_its_status(store: LightningStore)
     """Invariants 36, 44."""
     rollout = await ended(store, "failed")
     with pytest.raises(ConflictError):
-        await store.update_attempt(rollout.rollout_id, "latest", status="succeeded")
-    same = await store.update_attempt(rollout.rollout_id, "latest", status="failed", metadata={"late": True})
+        await store.update_attempt(rollout.rollout_id, "latest", status=AttemptStatus.SUCCEEDED)
+    same = await store.update_attempt(
+        rollout.rollout_id, "latest", status=AttemptStatus.FAILED, metadata={"late": True}
+    )
     assert (same.status, same.metadata) == ("failed", {"late": True})
 
 
@@ -202,13 +235,6 @@ async def test_fields_can_be_changed(store: LightningStore) -> None:
     assert await rollout_of(store, made.rollout_id) == after
 
 
-async def test_resources_of_a_rollout_must_be_there(store: LightningStore) -> None:
-    """Invariant 25."""
-    made = await store.enqueue_rollout("x")
-    with pytest.raises(NotFoundError, match="rs-unknown"):
-        await store.update_rollout(made.rollout_id, resources_id="rs-unknown")
-
-
 async def test_an_attempts_fields_can_be_changed(store: LightningStore) -> None:
     """Invariant 49."""
     rollout = await begin(store)
@@ -225,8 +251,8 @@ async def test_updates_of_the_unknown_are_refused(store: LightningStore) -> None
     for call in (
         lambda: store.update_rollout("ro-unknown", mode="val"),
         lambda: store.start_attempt("ro-unknown"),
-        lambda: store.update_attempt("ro-unknown", "latest", status="running"),
-        lambda: store.update_attempt(rollout.rollout_id, "at-unknown", status="running"),
+        lambda: store.update_attempt("ro-unknown", "latest", status=AttemptStatus.RUNNING),
+        lambda: store.update_attempt(rollout.rollout_id, "at-unknown", status=AttemptStatus.RUNNING),
         lambda: store.cancel_rollout("ro-unknown"),
         lambda: store.delete_rollout("ro-unknown"),
     ):
@@ -239,7 +265,7 @@ async def test_latest_of_a_rollout_without_attempts_is_unknown(store: LightningS
     """Invariants 40, 50."""
     made = await store.enqueue_rollout("x")
     with pytest.raises(NotFoundError):
-        await store.update_attempt(made.rollout_id, "latest", status="running")
+        await store.update_attempt(made.rollout_id, "latest", status=AttemptStatus.RUNNING)
     assert await store.get_latest_attempt(made.rollout_id) is None
 
 
@@ -260,7 +286,7 @@ async def test_cancelling_ends_the_rollout_and_its_attempt(store: LightningStore
     attempt = await newest(store, rollout.rollout_id)
     assert (attempt.status, attempt.failure_class, attempt.end_time is not None) == ("failed", "cancelled", True)
     with pytest.raises(ConflictError):
-        await store.update_attempt(rollout.rollout_id, "latest", status="succeeded")
+        await store.update_attempt(rollout.rollout_id, "latest", status=AttemptStatus.SUCCEEDED)
     assert await store.add_span(span_of(rollout, "late", 5))
     assert (await rollout_of(store, rollout.rollout_id)).status == "cancelled"
     assert (await newest(store, rollout.rollout_id)).status == "failed"
@@ -297,7 +323,7 @@ async def test_a_deleted_rollout_leaves_nothing(store: LightningStore) -> None:
     rollout = await running(store)
     with pytest.raises(ConflictError):
         await store.delete_rollout(rollout.rollout_id)
-    await store.update_attempt(rollout.rollout_id, "latest", status="succeeded")
+    await store.update_attempt(rollout.rollout_id, "latest", status=AttemptStatus.SUCCEEDED)
     await store.delete_rollout(rollout.rollout_id)
     assert await store.get_rollout_by_id(rollout.rollout_id) is None
     assert list(await store.query_attempts(rollout.rollout_id)) == []

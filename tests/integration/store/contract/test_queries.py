@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
+from typing import Any
 
 import pytest
 
 from relight.errors import InvalidRequestError
-from relight.store.lightning import LightningStore
+from relight.store.base import LightningStore
 from relight.types.rollout import RolloutStatus
 from tests.support.lightning_kit import LightningKit, begin, ended, running, span_of
 
@@ -135,6 +136,80 @@ async def test_attempts_and_spans_come_in_pages_too(store: LightningStore) -> No
     await store.add_many_spans([span_of(rollout, f"s{n}", n) for n in range(1, 6)])
     spans = await store.query_spans(rollout.rollout_id, sort_order="desc", limit=2, offset=1)
     assert ([span.sequence_id for span in spans], spans.total) == ([4, 3], 5)
+    nothing = await store.query_attempts(rollout.rollout_id, limit=0)
+    assert (list(nothing), nothing.limit, nothing.total) == ([], 0, 4)
+
+
+@pytest.mark.parametrize("order", ["asc", "desc"])
+async def test_a_cursor_pages_rollouts_to_the_end_though_rows_come_and_go(store: LightningStore, order: Any) -> None:
+    """Ours: cursors."""
+    made = [(await store.enqueue_rollout(number, "train")).rollout_id for number in range(7)]
+    await store.enqueue_rollout("another", "val")
+    expected = made if order == "asc" else made[::-1]
+    seen: list[str] = []
+    cursor: str | None = ""
+    while cursor is not None:
+        page = await store.query_rollouts(mode="train", sort_order=order, limit=2, cursor=cursor)
+        assert (page.limit, page.offset) == (2, 0)
+        seen += [rollout.rollout_id for rollout in page]
+        cursor = page.next
+        if len(seen) == 2:  # what is gone shifts nothing, and what is new comes where its order puts it
+            await store.cancel_rollout(seen[0])
+            await store.delete_rollout(seen[0])
+            late = (await store.enqueue_rollout("late", "train")).rollout_id
+            expected = [*expected, late] if order == "asc" else expected
+        assert len(seen) <= len(expected)
+    assert seen == expected
+
+
+async def test_a_cursor_s_page_counts_all_that_match(store: LightningStore) -> None:
+    """Ours: cursors."""
+    for number in range(3):
+        await store.enqueue_rollout(number)
+    first = await store.query_rollouts(limit=2, cursor="")
+    assert first.next is not None
+    last = await store.query_rollouts(limit=2, cursor=first.next)
+    assert ([len(first), len(last)], [first.total, last.total]) == ([2, 1], [3, 3])
+    assert last.next is None
+    assert (await store.query_rollouts()).next is None
+    assert (await store.query_rollouts(cursor="")).next is None
+
+
+@pytest.mark.parametrize("order", ["asc", "desc"])
+async def test_a_cursor_pages_spans_that_share_numbers(store: LightningStore, order: Any) -> None:
+    """Ours: cursors."""
+    first = await begin(store)
+    second = await store.start_attempt(first.rollout_id)
+    given = [(rollout, name, number) for rollout in (first, second) for name, number in (("a", 1), ("b", 1), ("c", 2))]
+    await store.add_many_spans([span_of(rollout, name, number) for rollout, name, number in given])
+    seen: list[tuple[str, str, int]] = []
+    cursor: str | None = ""
+    while cursor is not None:
+        page = await store.query_spans(first.rollout_id, sort_order=order, limit=1, cursor=cursor)
+        seen += [(span.attempt_id, span.span_id, span.sequence_id) for span in page]
+        cursor = page.next
+        assert len(seen) <= len(given)
+    assert sorted(seen) == sorted((rollout.attempt.attempt_id, name, number) for rollout, name, number in given)
+    assert [number for _, _, number in seen] == sorted((n for _, _, n in seen), reverse=order == "desc")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"cursor": "x"}, "cursor"),
+        ({"cursor": "WyJhIl0"}, "cursor"),
+        ({"cursor": "", "offset": 1}, "offset"),
+        ({"cursor": "", "sort_by": "status"}, "sort_by"),
+        ({"cursor": "", "limit": 0}, "limit"),
+    ],
+)
+async def test_a_cursor_that_makes_no_sense_is_named(store: LightningStore, wrong: dict[str, Any], named: str) -> None:
+    """Ours: cursors."""
+    rollout = await begin(store)
+    with pytest.raises(InvalidRequestError, match=named):
+        await store.query_rollouts(**wrong)
+    with pytest.raises(InvalidRequestError, match=named):
+        await store.query_spans(rollout.rollout_id, **wrong)
 
 
 async def test_none_comes_first_upwards_and_last_downwards(store: LightningStore) -> None:

@@ -8,9 +8,9 @@ from itertools import chain
 import pytest
 
 from relight.errors import NotFoundError
-from relight.store.lightning import LightningStore
-from relight.types.rollout import AttemptedRollout
-from relight.types.store import EnqueueRolloutRequest
+from relight.store.base import LightningStore
+from relight.types.rollout import AttemptedRollout, AttemptStatus, RolloutStatus
+from relight.types.store import Dispatch, EnqueueRolloutRequest
 from tests.support.lightning_kit import begin, claimed, config, newest, prompts, retrying, rollout_of
 
 
@@ -101,8 +101,8 @@ async def test_an_empty_queue_gives_nothing(store: LightningStore) -> None:
 async def test_cancelled_and_updated_rollouts_are_passed_over(store: LightningStore) -> None:
     """Invariant 10."""
     cancelled, moved, kept = [await store.enqueue_rollout(number) for number in range(3)]
-    await store.update_rollout(cancelled.rollout_id, status="cancelled")
-    await store.update_rollout(moved.rollout_id, status="succeeded")
+    await store.update_rollout(cancelled.rollout_id, status=RolloutStatus.CANCELLED)
+    await store.update_rollout(moved.rollout_id, status=RolloutStatus.SUCCEEDED)
     assert (await claimed(store)).rollout_id == kept.rollout_id
     assert await store.dequeue_rollout() is None
 
@@ -110,7 +110,7 @@ async def test_cancelled_and_updated_rollouts_are_passed_over(store: LightningSt
 async def test_requeuing_gives_the_same_rollout_a_second_attempt(store: LightningStore) -> None:
     """Invariant 11."""
     rollout = await begin(store, config=retrying("failed"))
-    await store.update_attempt(rollout.rollout_id, rollout.attempt.attempt_id, status="failed")
+    await store.update_attempt(rollout.rollout_id, rollout.attempt.attempt_id, status=AttemptStatus.FAILED)
     assert (await rollout_of(store, rollout.rollout_id)).status == "requeuing"
     again = await claimed(store)
     assert (again.rollout_id, again.attempt.sequence_id) == (rollout.rollout_id, 2)
@@ -121,7 +121,7 @@ async def test_what_is_requeued_goes_to_the_end(store: LightningStore) -> None:
     """Invariants 8, 11."""
     rollout = await begin(store, config=retrying("failed"))
     other = await store.enqueue_rollout("other")
-    await store.update_attempt(rollout.rollout_id, rollout.attempt.attempt_id, status="failed")
+    await store.update_attempt(rollout.rollout_id, rollout.attempt.attempt_id, status=AttemptStatus.FAILED)
     assert [(await claimed(store)).rollout_id for _ in range(2)] == [other.rollout_id, rollout.rollout_id]
 
 
@@ -129,7 +129,7 @@ async def test_requeuing_by_hand_queues_once(store: LightningStore) -> None:
     """Invariant 11."""
     rollout = await begin(store)
     for _ in range(3):
-        await store.update_rollout(rollout.rollout_id, status="requeuing")
+        await store.update_rollout(rollout.rollout_id, status=RolloutStatus.REQUEUING)
     assert (await claimed(store)).attempt.sequence_id == 2
     assert await store.dequeue_rollout() is None
 
@@ -154,7 +154,11 @@ async def test_none_are_enqueued_from_an_empty_list(store: LightningStore) -> No
 
 async def test_a_batch_with_one_that_is_refused_enqueues_none(store: LightningStore) -> None:
     """Invariant 12."""
-    requests = [EnqueueRolloutRequest(input=1), EnqueueRolloutRequest(input=2, resources_id="rs-unknown")]
+    by_workflow = Dispatch(by="workflow", agent="calculator")
+    requests = [
+        EnqueueRolloutRequest(input=1),
+        EnqueueRolloutRequest(input=2, resources_id="rs-unknown", dispatch=by_workflow),
+    ]
     with pytest.raises(NotFoundError):
         await store.enqueue_many_rollouts(requests)
     assert len(await store.query_rollouts()) == 0
@@ -205,12 +209,27 @@ async def test_new_rollouts_pin_the_newest_resources(store: LightningStore) -> N
     assert (await store.enqueue_rollout("x", resources_id=old.resources_id)).resources_id == old.resources_id
 
 
-async def test_resources_that_nobody_added_are_refused(store: LightningStore) -> None:
+async def test_resources_may_be_named_before_they_are_added(store: LightningStore) -> None:
     """Invariant 25."""
+    moved = await store.update_rollout((await begin(store)).rollout_id, resources_id="rs-later")
+    queued = await store.enqueue_rollout("x", resources_id="rs-later")
+    started = await store.start_rollout("y", resources_id="rs-later")
+    assert [rollout.resources_id for rollout in (queued, started, moved)] == ["rs-later"] * 3
+    assert await store.get_resources_by_id("rs-later") is None
+    added = await store.update_resources("rs-later", prompts("late"))
+    taken = await claimed(store)
+    assert (taken.rollout_id, taken.resources_id) == (queued.rollout_id, "rs-later")
+    assert await store.get_resources_by_id("rs-later") == added
+
+
+async def test_a_workflow_is_not_given_resources_that_were_never_added(store: LightningStore) -> None:
+    """Invariant 25: no process of the caller's stands between the queue and the attempt that would add them."""
+    by_workflow = Dispatch(by="workflow", agent="calculator")
     with pytest.raises(NotFoundError, match="rs-unknown"):
-        await store.enqueue_rollout("x", resources_id="rs-unknown")
-    with pytest.raises(NotFoundError, match="rs-unknown"):
-        await store.start_rollout("x", resources_id="rs-unknown")
+        await store.enqueue_rollout("x", resources_id="rs-unknown", dispatch=by_workflow)
+    known = await store.add_resources(prompts("known"))
+    made = await store.enqueue_rollout("x", resources_id=known.resources_id, dispatch=by_workflow)
+    assert made.resources_id == known.resources_id
 
 
 async def test_a_repeated_call_with_its_key_enqueues_once(store: LightningStore) -> None:

@@ -6,8 +6,9 @@ import asyncio
 
 import pytest
 
-from relight.store.lightning import LightningStore
+from relight.store.base import LightningStore
 from relight.types.resources import LLM, PromptTemplate
+from relight.types.rollout import AttemptedRollout, RolloutConfig
 from tests.support.lightning_kit import LightningKit, prompts
 
 
@@ -102,3 +103,81 @@ async def test_resources_are_found(store: LightningStore) -> None:
     assert ([row.resources_id for row in page], page.total, page.limit, page.offset) == (["rs-alpha"], 2, 1, 1)
     either = await store.query_resources(resources_id="rs-beta", resources_id_contains="bet", filter_logic="or")
     assert {row.resources_id for row in either} == {"rs-beta", "rs-alphabet"}
+
+
+AGAIN = RolloutConfig(max_attempts=3, retry_condition=["failed"], backoff_seconds=0.0)  # type: ignore[list-item]
+
+
+async def claimed(store: LightningStore) -> AttemptedRollout:
+    """The next rollout of the queue; its attempt fails, so that it is tried again."""
+    claim = await store.dequeue_rollout()
+    assert claim is not None
+    await store.update_attempt(claim.rollout_id, claim.attempt.attempt_id, status="failed")  # type: ignore[arg-type]
+    return claim
+
+
+async def seen(store: LightningStore, claim: AttemptedRollout) -> object:
+    """The resources that a claim is pinned to."""
+    assert claim.resources_id is not None
+    update = await store.get_resources_by_id(claim.resources_id, claim.resources_version)
+    return update and update.resources
+
+
+async def test_a_version_that_was_replaced_can_still_be_read(store: LightningStore) -> None:
+    added = await store.add_resources(prompts("a"))
+    changed = await store.update_resources(added.resources_id, prompts("b"))
+    assert await store.get_resources_by_id(added.resources_id, 1) == added
+    assert await store.get_resources_by_id(added.resources_id, 2) == changed
+    assert await store.get_resources_by_id(added.resources_id) == changed
+    assert await store.get_resources_by_id(added.resources_id, 3) is None
+    assert (await store.query_resources()).total == 1
+
+
+async def test_a_rollout_keeps_the_version_that_it_was_enqueued_with_through_its_retries(
+    store: LightningStore,
+) -> None:
+    added = await store.add_resources(prompts("a"))
+    rollout = await store.enqueue_rollout("x", resources_id=added.resources_id, config=AGAIN)
+    assert rollout.resources_version == 1
+    found: list[object] = []
+    for text in ("b", "c"):
+        await store.update_resources(added.resources_id, prompts(text))
+        found.append(await seen(store, await claimed(store)))
+    assert found == [prompts("a"), prompts("a")]
+    assert (await store.enqueue_rollout("y", resources_id=added.resources_id)).resources_version == 3
+
+
+async def test_a_rollout_that_names_no_resources_is_pinned_when_it_is_first_opened(store: LightningStore) -> None:
+    rollout = await store.enqueue_rollout("x", config=AGAIN)
+    assert (rollout.resources_id, rollout.resources_version) == (None, None)
+    added = await store.add_resources(prompts("a"))
+    await store.update_resources(added.resources_id, prompts("b"))
+    first = await claimed(store)
+    assert (first.resources_id, first.resources_version) == (added.resources_id, 2)
+    await store.update_resources(added.resources_id, prompts("c"))
+    await store.add_resources(prompts("d"))
+    again = await claimed(store)
+    assert await seen(store, again) == await seen(store, first) == prompts("b")
+
+
+async def test_a_rollout_whose_resources_are_added_behind_its_first_attempt_keeps_those_that_its_next_one_sees(
+    store: LightningStore,
+) -> None:
+    rollout = await store.enqueue_rollout("x", resources_id="rs-later", config=AGAIN)
+    assert (await claimed(store)).resources_version is None
+    await store.update_resources("rs-later", prompts("a"))
+    second = await claimed(store)
+    await store.update_resources("rs-later", prompts("b"))
+    third = await claimed(store)
+    assert [claim.rollout_id for claim in (second, third)] == [rollout.rollout_id] * 2
+    assert await seen(store, third) == await seen(store, second) == prompts("a")
+
+
+async def test_a_rollout_that_is_given_other_resources_is_pinned_to_their_newest_version(store: LightningStore) -> None:
+    old, new = await store.add_resources(prompts("a")), await store.add_resources(prompts("b"))
+    rollout = await store.enqueue_rollout("x", resources_id=old.resources_id, config=AGAIN)
+    await store.update_resources(new.resources_id, prompts("b2"))
+    changed = await store.update_rollout(rollout.rollout_id, resources_id=new.resources_id)
+    assert (changed.resources_id, changed.resources_version) == (new.resources_id, 2)
+    await store.update_resources(new.resources_id, prompts("b3"))
+    assert await seen(store, await claimed(store)) == prompts("b2")

@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from relight.errors import NotFoundError
-from relight.store.lightning import LightningStore
+from relight.store.base import LightningStore
+from relight.types.rollout import AttemptStatus, RolloutStatus
 from tests.support.lightning_kit import begin, claimed, newest, rollout_of, running, span_of
 
 
@@ -192,7 +193,7 @@ async def test_heartbeats_and_metadata_do_not_overwrite_each_other(store: Lightn
 async def test_spans_of_an_older_attempt_are_kept_and_move_nothing(store: LightningStore) -> None:
     """Invariant 38."""
     first = await running(store)
-    await store.update_rollout(first.rollout_id, status="requeuing")
+    await store.update_rollout(first.rollout_id, status=RolloutStatus.REQUEUING)
     second = await claimed(store)
     assert await store.add_span(span_of(first, "late", 9))
     rollout = await rollout_of(store, first.rollout_id)
@@ -233,7 +234,7 @@ async def test_the_last_reward_span_is_the_rollouts_reward(store: LightningStore
         await store.add_span(
             span_of(rollout, f"r{number}", number, name="agentlightning.annotation", attributes=reward)
         )
-    await store.update_attempt(rollout.rollout_id, "latest", status="succeeded")
+    await store.update_attempt(rollout.rollout_id, "latest", status=AttemptStatus.SUCCEEDED)
     assert (await rollout_of(store, rollout.rollout_id)).reward == 0.75
     assert (await newest(store, rollout.rollout_id)).reward == 0.75
     found = await store.query_rollouts(reward_min=0.5)

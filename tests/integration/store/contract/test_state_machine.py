@@ -19,8 +19,8 @@ from pydantic import BaseModel
 
 from relight.errors import RelightError
 from relight.store.database import Database
-from relight.store.lightning_postgres import PostgresLightningStore
-from relight.store.lightning_rules import ENDED
+from relight.store.postgres import PostgresLightningStore
+from relight.store.queue.rules import ENDED
 from relight.types.rollout import Attempt, AttemptStatus, RolloutConfig, RolloutStatus
 from relight.types.store import EnqueueRolloutRequest, PaginatedResult
 from tests.support.lightning_kit import LightningKit, MemoryLightningKit, PostgresLightningKit, prompts, span_of
@@ -362,6 +362,6 @@ def test_postgres_and_its_twin_agree_whatever_happens(machine: Any) -> None:
         derandomize=True,
         phases=(Phase.explicit, Phase.generate),  # shrinking takes minutes; the steps are printed as they were
         report_multiple_bugs=False,
-        suppress_health_check=list(HealthCheck),
+        suppress_health_check=list[Any](HealthCheck),
     )
     run_state_machine_as_test(machine, settings=limits)

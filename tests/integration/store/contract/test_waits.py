@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from relight.store.lightning import LightningStore
+from relight.store.base import LightningStore
+from relight.types.rollout import AttemptStatus, RolloutStatus
 from tests.support.lightning_kit import begin, ended, rollout_of
 
 SOON = 5.0
@@ -45,7 +46,7 @@ async def test_a_wait_without_end_can_be_cancelled(store: LightningStore) -> Non
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
-    await store.update_attempt(rollout.rollout_id, "latest", status="succeeded")
+    await store.update_attempt(rollout.rollout_id, "latest", status=AttemptStatus.SUCCEEDED)
     assert (await rollout_of(store, rollout.rollout_id)).status == "succeeded"
 
 
@@ -71,7 +72,7 @@ async def test_many_waiters_are_all_woken(store: LightningStore) -> None:
     rollout = await begin(store)
     waiters = [asyncio.create_task(timed(store, [rollout.rollout_id], 60)) for _ in range(20)]
     await asyncio.wait(waiters, timeout=0.3)
-    await store.update_attempt(rollout.rollout_id, "latest", status="succeeded")
+    await store.update_attempt(rollout.rollout_id, "latest", status=AttemptStatus.SUCCEEDED)
     for found, seconds in await asyncio.gather(*waiters):
         assert (found, seconds < SOON) == ({rollout.rollout_id}, True)
 
@@ -85,9 +86,9 @@ async def test_every_end_wakes_those_who_wait(store: LightningStore, how: str) -
     await asyncio.wait([waiting], timeout=0.2)
     for rollout_id in ids:
         if how == "attempt":
-            await store.update_attempt(rollout_id, "latest", status="failed")
+            await store.update_attempt(rollout_id, "latest", status=AttemptStatus.FAILED)
         elif how == "rollout":
-            await store.update_rollout(rollout_id, status="succeeded")
+            await store.update_rollout(rollout_id, status=RolloutStatus.SUCCEEDED)
         else:
             await store.cancel_rollout(rollout_id)
     found, seconds = await waiting
@@ -106,5 +107,5 @@ async def test_unknown_ids_hold_up_nobody(store: LightningStore, timeout: float 
 async def test_a_requeued_rollout_has_not_ended(store: LightningStore) -> None:
     """Invariant 48."""
     rollout = await ended(store)
-    await store.update_rollout(rollout.rollout_id, status="requeuing")
+    await store.update_rollout(rollout.rollout_id, status=RolloutStatus.REQUEUING)
     assert (await timed(store, [rollout.rollout_id], 0.1))[0] == set()

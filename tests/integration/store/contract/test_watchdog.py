@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from relight.store.lightning_memory import InMemoryLightningStore
-from relight.types.rollout import RolloutConfig
+from relight.store.memory.lightning import InMemoryLightningStore
+from relight.types.rollout import AttemptStatus, RolloutConfig
 from tests.support.lightning_kit import (
     LightningKit,
     begin,
@@ -158,7 +158,7 @@ async def test_a_revived_attempt_may_end_without_another(kit: LightningKit, stat
 async def test_an_unresponsive_attempt_may_end_without_a_span(kit: LightningKit) -> None:
     """Invariant 44."""
     rollout_id = await unresponsive(kit, retry=("unresponsive",))
-    await kit.store.update_attempt(rollout_id, "latest", status="succeeded")
+    await kit.store.update_attempt(rollout_id, "latest", status=AttemptStatus.SUCCEEDED)
     assert (await rollout_of(kit.store, rollout_id)).status == "succeeded"
     assert await kit.store.dequeue_rollout() is None
 

@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 
 from relight.errors import RelightError, StoreError
-from relight.store.lightning_client import LightningStoreClient
+from relight.store.client import LightningStoreClient
 from relight.store_api.server import bind
 from tests.support.lightning_kit import HttpLightningKit, begin, running
 from tests.support.lossy_proxy import lossy_proxy
@@ -60,6 +60,36 @@ async def test_get_and_search_agree(service: HttpLightningKit, http: aiohttp.Cli
         assert got["total"] == 1 or "sort_by" in body
 
 
+async def test_a_cursor_of_the_wire_pages_to_the_end(service: HttpLightningKit, http: aiohttp.ClientSession) -> None:
+    """Ours: cursors."""
+    made = [(await service.store.start_rollout(number)).rollout_id for number in range(5)]
+    plain = await answer(http.post("/v1/agl/rollouts/search", json={"limit": 2}))
+    assert "next" not in plain[1]
+    seen: list[str] = []
+    cursor: str | None = ""
+    while cursor is not None:
+        status, got = await answer(http.post("/v1/agl/rollouts/search", json={"limit": 2, "cursor": cursor}))
+        assert (status, got["limit"], got["offset"], got["total"]) == (200, 2, 0, 5)
+        assert await answer(http.get(f"/v1/agl/rollouts?limit=2&cursor={cursor}")) == (status, got)
+        seen += [rollout["rollout_id"] for rollout in got["items"]]
+        cursor = got["next"]
+        assert len(seen) <= len(made)
+    assert seen == made
+    status, got = await answer(http.post("/v1/agl/rollouts/search", json={"cursor": "page-2"}))
+    assert (status, "cursor: 'page-2'" in got["detail"]) == (422, True)
+
+
+async def test_a_page_of_no_attempts_has_a_total(service: HttpLightningKit, http: aiohttp.ClientSession) -> None:
+    """Invariant 7."""
+    rollout = await begin(service.store)
+    path = f"/v1/agl/rollouts/{rollout.rollout_id}/attempts"
+    empty = {"items": [], "limit": 0, "offset": 0, "total": 1}
+    assert await answer(http.get(f"{path}?limit=0")) == (200, empty)
+    assert await answer(http.post(f"{path}/search", json={"limit": 0})) == (200, empty)
+    status, _ = await answer(http.get("/v1/agl/rollouts?limit=0"))
+    assert status == 400
+
+
 async def test_other_origins_are_not_let_in(service: HttpLightningKit, http: aiohttp.ClientSession) -> None:
     """Invariant 54."""
     async with http.get("/v1/agl/statistics", headers={"Origin": "http://elsewhere"}) as response:
@@ -83,7 +113,7 @@ async def test_a_service_that_is_away_is_an_error_and_not_none() -> None:
     listener = bind("127.0.0.1", 0, "nobody")
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     listener.close()
-    async with LightningStoreClient(url, "token", patience_seconds=0.2) as client:
+    async with LightningStoreClient(url, "token", retry_seconds=0.2) as client:
         with pytest.raises(RelightError):
             await client.get_rollout_by_id("ro-1")
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from relight.store.lightning import LightningStore
+from relight.store.base import LightningStore
+from relight.types.rollout import AttemptStatus
 from relight.types.store import EnqueueRolloutRequest, Worker
 from tests.support.lightning_kit import begin, claimed
 
@@ -34,7 +35,7 @@ async def test_a_worker_is_busy_then_idle(store: LightningStore) -> None:
     assert busy.last_busy_time
     assert busy.last_dequeue_time
     assert busy.last_dequeue_time <= busy.last_busy_time + 0.5
-    await store.update_attempt(rollout.rollout_id, rollout.attempt.attempt_id, status="succeeded")
+    await store.update_attempt(rollout.rollout_id, rollout.attempt.attempt_id, status=AttemptStatus.SUCCEEDED)
     idle = await worker_of(store)
     assert (idle.status, idle.current_rollout_id, idle.current_attempt_id) == ("idle", None, None)
     assert idle.last_idle_time
@@ -58,7 +59,7 @@ async def test_statistics_survive_what_the_attempt_does(store: LightningStore) -
     await store.update_worker("w", {"cpu": 0.5, "gpus": [1, 2]})
     beat = (await worker_of(store)).last_heartbeat_time
     rollout = await store.start_rollout("x", worker_id="w")
-    await store.update_attempt(rollout.rollout_id, "latest", status="succeeded")
+    await store.update_attempt(rollout.rollout_id, "latest", status=AttemptStatus.SUCCEEDED)
     worker = await worker_of(store)
     assert (worker.heartbeat_stats, worker.last_heartbeat_time) == ({"cpu": 0.5, "gpus": [1, 2]}, beat)
 
@@ -101,7 +102,7 @@ async def test_a_worker_stays_busy_while_its_newest_attempt_runs(store: Lightnin
     """Invariant 16."""
     first = await store.start_rollout("x", worker_id="w")
     second = await store.start_rollout("y", worker_id="w")
-    await store.update_attempt(first.rollout_id, "latest", status="succeeded")
+    await store.update_attempt(first.rollout_id, "latest", status=AttemptStatus.SUCCEEDED)
     worker = await worker_of(store)
     assert (worker.status, worker.current_attempt_id) == ("busy", second.attempt.attempt_id)
 
@@ -112,14 +113,24 @@ async def test_an_unknown_worker_is_none(store: LightningStore) -> None:
     assert list(await store.query_workers()) == []
 
 
-async def test_a_heartbeat_needs_statistics(store: LightningStore) -> None:
-    """Invariant 20."""
-    with pytest.raises(TypeError):
-        await store.update_worker("w")
-    with pytest.raises(TypeError):
-        await store.update_worker("w", None)
-    assert await store.get_worker_by_id("w") is None
+async def test_a_heartbeat_may_bring_no_statistics(store: LightningStore) -> None:
+    """Invariant 20: those that were sent before stay."""
+    first = await store.update_worker("w")
+    assert (first.status, first.heartbeat_stats) == ("unknown", None)
+    assert first.last_heartbeat_time is not None
+    await store.update_worker("w", {"cpu": 1})
+    again = await store.update_worker("w")
+    assert again.heartbeat_stats == {"cpu": 1}
+    assert again.last_heartbeat_time is not None
+    assert again.last_heartbeat_time >= first.last_heartbeat_time
     assert (await store.update_worker("w", {})).heartbeat_stats == {}
+
+
+async def test_statistics_are_not_null(store: LightningStore) -> None:
+    """Invariants 20, 49."""
+    with pytest.raises(TypeError, match="heartbeat_stats"):
+        await store.update_worker("w", None)  # type: ignore[arg-type]
+    assert await store.get_worker_by_id("w") is None
 
 
 async def test_workers_are_found(store: LightningStore) -> None:

@@ -1,0 +1,75 @@
+"""`relight demo --crash` kills each process of the stack once, in the middle of a step."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from relight.cli import stack_processes
+from relight.cli.store_reader import StoreReader
+from relight.errors import RelightError
+from relight.types.views import RunView
+
+VICTIMS = ("runner", "orchestrator", "store", "gateway", "gpu-worker")
+POLL_SECONDS = 0.15
+RETURN_SECONDS = 300.0
+
+
+def in_the_middle(view: RunView) -> bool:
+    """Whether a step has some rollouts that are done and some that are running."""
+    counts = view.open_step.rollouts if view.phase == "sampling" and view.open_step else None
+    if counts is None:
+        return False
+    done = counts.succeeded + counts.failed + counts.cancelled
+    return counts.running > 0 and 0 < done < counts.planned
+
+
+class Crasher:
+    """Kills a process, waits until it is back and the step has ended, then kills the next."""
+
+    def __init__(self, run: str, home: Path, reader: StoreReader, say: Callable[[str], None]) -> None:
+        self.run = run
+        self.home = home
+        self.survived: list[str] = []
+        self._reader = reader
+        self._say = say
+
+    async def kill_all(self) -> None:
+        """Kill one process after the other; ends when all are back."""
+        last_step = 0
+        for name in VICTIMS:
+            step = await self._middle_of_a_step(after=last_step)
+            await self._kill(name, step)
+            last_step = step
+
+    async def _middle_of_a_step(self, after: int) -> int:
+        while True:
+            view = await self._view()
+            if view and view.open_step and view.open_step.step > after and in_the_middle(view):
+                return view.open_step.step
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def _kill(self, name: str, step: int) -> None:
+        began = time.monotonic()
+        pid = stack_processes.kill(self.home, name)
+        self._say(f"killed {name} (pid {pid}) in the middle of step {step}")
+        back = await stack_processes.wait_for_return(self.home, name, pid, RETURN_SECONDS)
+        self._say(f"{name} is back as pid {back} after {time.monotonic() - began:.1f} s")
+        await self._until_recorded(step)
+        self.survived.append(name)
+        self._say(f"step {step} was recorded {time.monotonic() - began:.1f} s after {name} was killed")
+
+    async def _until_recorded(self, step: int) -> None:
+        while True:
+            view = await self._view()
+            if view and view.step >= step:
+                return
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def _view(self) -> RunView | None:
+        try:
+            return await self._reader.run(self.run)
+        except RelightError:  # the store is what was killed, or the run has no row yet
+            return None

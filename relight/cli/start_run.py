@@ -1,0 +1,74 @@
+"""Starts a run: the workflow `train/NAME` with the run file as its input. An existing name goes on or is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import ValidationError
+from temporalio.client import Client, WorkflowHandle
+from temporalio.exceptions import WorkflowAlreadyStartedError
+
+from relight.cli.store_reader import StoreReader
+from relight.errors import ConfigError, NotFoundError
+from relight.operators.start_requests import REFUSED
+from relight.operators.starting import start_run
+from relight.types.names import train_id
+from relight.types.run_file import RunFile, differing_keys
+
+
+async def launch(client: Client, reader: StoreReader, queue: str, run: str, file: RunFile) -> bool:
+    """Start the run, or find it under way; True where it was started.
+
+    Raises:
+        ConfigError: the name belongs to a finished run or to another file.
+        TemporalError: the server refused.
+    """
+    await check_existing(reader, run, file)
+    try:
+        await start_run(client, queue, run, file)
+    except WorkflowAlreadyStartedError:
+        await _check_running(client, run, file)
+        return False
+    return True
+
+
+async def check_existing(reader: StoreReader, run: str, file: RunFile) -> None:
+    """Refuse a name whose run is finished or has another file (rule 17)."""
+    try:
+        view = await reader.run(run)
+    except NotFoundError:
+        return
+    if view.status == REFUSED:
+        return  # it was requested and never began
+    if view.status == "finished":
+        raise ConfigError(f"run {run} is finished; start another one with --name")
+    if view.cancel_requested:
+        raise ConfigError(f"run {run} was cancelled; `relight resume {run}` drives it again")
+    require_same(run, view.file, file)
+
+
+def require_same(run: str, known: dict[str, Any], file: RunFile) -> None:
+    """Check that a run's own file says the same.
+
+    Raises:
+        ConfigError: it names the keys that differ.
+    """
+    try:
+        before = RunFile.model_validate({key: value for key, value in known.items() if key in RunFile.model_fields})
+    except ValidationError:
+        return  # written by another release: the workflow judges
+    keys = differing_keys(before.model_dump(mode="json"), file.model_dump(mode="json"))
+    if keys:
+        raise ConfigError(
+            f"run {run} exists with another run file; these keys differ: {', '.join(keys)}; "
+            "give the same file to go on with it, or start another one with --name"
+        )
+
+
+async def _check_running(client: Client, run: str, file: RunFile) -> None:
+    handle: WorkflowHandle[Any, Any] = client.get_workflow_handle(train_id(run))
+    async for event in handle.fetch_history_events(page_size=1):
+        started = event.workflow_execution_started_event_attributes
+        (known,) = await client.data_converter.decode(started.input.payloads)
+        require_same(run, known, file)
+        return

@@ -1,0 +1,118 @@
+"""Spans that others made, as ours: OpenTelemetry's `ReadableSpan`, and whatever has the fields of a stored span.
+
+Reads attributes only, so neither OpenTelemetry's SDK nor the store's types are needed here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any, cast
+
+import orjson
+
+from relight.emitter.attributes import as_json, clean_text, flatten
+from relight.emitter.recorder import EmittedSpan, make_span
+
+NANOSECONDS = 1e9
+MAX_NAME_CHARACTERS = 256
+STATUS_CODES = ("UNSET", "OK", "ERROR")
+
+
+def field_of(item: Any, name: str, default: Any = None) -> Any:
+    """A field of an object, or of a dictionary."""
+    if isinstance(item, Mapping):
+        return cast("Mapping[str, Any]", item).get(name, default)
+    return getattr(item, name, default)
+
+
+def as_emitted(item: Any) -> EmittedSpan:
+    """A span as an agent's process sends it: what it has is kept, what it lacks is made."""
+    span = from_opentelemetry(item) if _is_opentelemetry(item) else _from_fields(item)
+    span["name"] = clean_text(span["name"], MAX_NAME_CHARACTERS)
+    span["attributes"] = flatten(span["attributes"])
+    return span
+
+
+def _is_opentelemetry(item: Any) -> bool:
+    """OpenTelemetry's ids are numbers, and its times count nanoseconds."""
+    return isinstance(field_of(field_of(item, "context"), "trace_id"), int)
+
+
+def from_opentelemetry(readable: Any) -> EmittedSpan:
+    """A `ReadableSpan` that has ended, or is under way."""
+    context, parent = readable.context, readable.parent
+    status, description = _status(readable.status)
+    started = seconds(readable.start_time)
+    return EmittedSpan(
+        trace_id=f"{context.trace_id:032x}",
+        span_id=f"{context.span_id:016x}",
+        parent_id=f"{parent.span_id:016x}" if parent else None,
+        name=readable.name,
+        status=status or "UNSET",
+        status_description=description,
+        attributes=plain(readable.attributes),
+        events=[
+            {"name": event.name, "attributes": plain(event.attributes), "timestamp": seconds(event.timestamp)}
+            for event in readable.events
+        ],
+        links=[{"context": context_of(link.context), "attributes": plain(link.attributes)} for link in readable.links],
+        start_time=time.time() if started is None else started,
+        end_time=seconds(readable.end_time),
+    )
+
+
+def plain(attributes: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Attributes as JSON has them."""
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in (attributes or {}).items()}
+
+
+def seconds(nanoseconds: int | None) -> float | None:
+    """OpenTelemetry's time as Unix seconds."""
+    return None if nanoseconds is None else nanoseconds / NANOSECONDS
+
+
+def context_of(context: Any) -> dict[str, Any]:
+    """OpenTelemetry's context of a span, with its ids as text."""
+    return {
+        "trace_id": f"{context.trace_id:032x}",
+        "span_id": f"{context.span_id:016x}",
+        "is_remote": bool(context.is_remote),
+        "trace_state": dict(context.trace_state or {}),
+    }
+
+
+def _from_fields(item: Any) -> EmittedSpan:
+    span = make_span(field_of(item, "name"), field_of(item, "attributes") or {})
+    given = cast("dict[str, Any]", span)
+    for name in ("trace_id", "span_id", "parent_id"):
+        if isinstance(value := field_of(item, name), str) and value:
+            given[name] = clean_text(value, 64)
+    for name in ("events", "links"):
+        given[name] = _listed(field_of(item, name))
+    if isinstance(start := field_of(item, "start_time"), int | float):
+        span["start_time"] = float(start)
+    end = field_of(item, "end_time", span["end_time"])
+    span["end_time"] = float(end) if isinstance(end, int | float) else None
+    status, description = _status(field_of(item, "status"))
+    span["status"] = status or span["status"]
+    span["status_description"] = description or field_of(item, "status_description")
+    return span
+
+
+def _status(status: Any) -> tuple[str | None, str | None]:
+    """Code and description; no code where it is none of OpenTelemetry's."""
+    code = status if isinstance(status, str) else field_of(status, "status_code")
+    name, description = str(field_of(code, "name", code)), field_of(status, "description")
+    return name if name in STATUS_CODES else None, None if description is None else clean_text(str(description))
+
+
+def _listed(items: Any) -> list[dict[str, Any]]:
+    """Events or links; those that JSON can't hold are left out."""
+    found: list[dict[str, Any]] = []
+    for item in cast("list[Any]", items) if isinstance(items, list | tuple) else []:
+        dump = field_of(item, "model_dump")
+        text = as_json(dump(mode="json") if callable(dump) else item)
+        if text is not None and isinstance(value := orjson.loads(text), dict):
+            found.append(cast("dict[str, Any]", value))
+    return found

@@ -1,0 +1,210 @@
+"""A model call from the agent's request to the engine's answer.
+
+Not streamed: forward, capture, commit, answer, mark. Streamed: chunks go through as they come, and what ends a choice
+is held until the commit. While engine or store are away the call waits and is repeated with its seed and number.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from time import monotonic
+from typing import TypeVar
+
+from relight.llm_proxy.attempts import Attempt, Attempts, RepeatableCall, UndeliveredAnswer
+from relight.llm_proxy.capture import read_answer
+from relight.llm_proxy.exchange import Exchange
+from relight.llm_proxy.limits import Limits
+from relight.llm_proxy.model_call import ModelCall, ask, read_chunk
+from relight.llm_proxy.platform_waits import Wait
+from relight.llm_proxy.recorder import Recorder
+from relight.llm_proxy.request_errors import RequestError
+from relight.llm_proxy.requests import Prepared, parse_body, seed_for
+from relight.llm_proxy.routing import Router
+from relight.llm_proxy.stream_relay import Diverged, StreamRelay
+from relight.llm_proxy.streams import replay, split_events
+from relight.llm_proxy.targets import Target, TargetUnavailable
+from relight.retrying import ExponentialBackoff
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+FIRST_PAUSE_SECONDS = 0.05
+"""Between two tries to find an engine; doubles with every try."""
+LONGEST_PAUSE_SECONDS = 1.0
+NOTICED_SECONDS = 0.25
+"""A shorter wait is no reason for an agent to leave."""
+
+
+class CallHandler:
+    """Serves model calls."""
+
+    def __init__(self, router: Router, recorder: Recorder, attempts: Attempts, limits: Limits) -> None:
+        self.closing = asyncio.Event()
+        self._router = router
+        self._recorder = recorder
+        self._attempts = attempts
+        self._limits = limits
+
+    async def serve(self, exchange: Exchange, attempt: Attempt, content: bytes) -> None:
+        """Answer one call."""
+        dialect = exchange.dialect
+        prepared = await self._router.prepare(dialect, attempt.context, dialect.read(parse_body(content)))
+        dialect.sampling = prepared.sampling
+        attempt.calls += 1
+        attempt.touch()
+        with attempt.asking(prepared.request_hash, exchange.declared_retry) as ask:
+            async with self._turn(ask, attempt, prepared):
+                await self._serve(exchange, attempt, prepared, ask)
+
+    @asynccontextmanager
+    async def _turn(self, ask: RepeatableCall, attempt: Attempt, prepared: Prepared) -> AsyncGenerator[None]:
+        began = monotonic()
+        try:
+            await ask.turn.acquire()
+        except asyncio.CancelledError:
+            if ask.number is not None and attempt.clock.waiting and monotonic() - began >= NOTICED_SECONDS:
+                repeated = ModelCall(attempt, prepared, ask.number, seed=0)
+                self._recorder.note_failure(repeated, "the agent left while the call that it repeated was kept waiting")
+            raise
+        self._recorder.under_way += 1
+        try:
+            yield
+        finally:
+            self._recorder.under_way -= 1
+            ask.turn.release()
+
+    async def _serve(self, exchange: Exchange, attempt: Attempt, prepared: Prepared, ask: RepeatableCall) -> None:
+        leftover = await self._attempts.owed(attempt, exchange.token, prepared.request_hash, exchange.declared_retry)
+        if leftover is not None:
+            ask.number = leftover.call_number
+            await self._replay(exchange, attempt, prepared, leftover)
+            return
+        number = ask.number = attempt.take_number(prepared.request_hash)
+        seed = seed_for(attempt.context.seed_base, number) if prepared.counted else own_seed(prepared)
+        call = ModelCall(attempt, prepared, number, seed)
+        try:
+            await (self._stream(exchange, call) if prepared.stream else self._whole(exchange, call))
+        except RequestError:
+            raise
+        except Diverged as error:
+            raise await self._recorder.failed(
+                call, "the stream broke, and its repetition sampled something else"
+            ) from error
+        except Exception as error:
+            # Whatever went wrong here is the platform's failure, and not the agent's.
+            log.exception("call failed rollout=%s attempt=%s", *attempt.key)
+            raise await self._recorder.failed(call, "the gateway failed on this call; its log says why") from error
+
+    async def _whole(self, exchange: Exchange, call: ModelCall) -> None:
+        try:
+            answer = await self._with_retries(call, lambda target: ask(target, call, self._limits))
+        except BaseException as error:
+            self._note_cut(exchange, call, error)
+            call.unused()
+            raise
+        capture = read_answer(call.prepared, answer)
+        await self._recorder.conclude(exchange, call, capture, exchange.dialect.answer(capture.shown))
+
+    async def _replay(
+        self, exchange: Exchange, attempt: Attempt, prepared: Prepared, leftover: UndeliveredAnswer
+    ) -> None:
+        log.info("replay rollout=%s attempt=%s call=%d", *attempt.key, leftover.call_number)
+        dialect, shown = exchange.dialect, leftover.shown
+        if prepared.stream:
+            dialect.prompt_tokens = (shown.get("usage") or {}).get("prompt_tokens") or 0
+            content = b"".join([*map(dialect.chunk, replay(shown)), dialect.end()])
+        else:
+            content = dialect.answer(shown)
+        await self._recorder.deliver(exchange, attempt, leftover, content, prepared.stream)
+
+    async def _stream(self, exchange: Exchange, call: ModelCall) -> None:
+        relay = StreamRelay(exchange.dialect, call.prepared)
+        try:
+            await self._with_retries(call, lambda target: self._pump(exchange, call, target, relay))
+        except asyncio.CancelledError as error:
+            if self._note_cut(exchange, call, error) or (sent := relay.close_early()) is None:
+                call.unused()
+            else:
+                self._recorder.close_early(call, sent)
+            raise
+        except BaseException:
+            call.unused()
+            raise
+        capture, held = relay.finish()
+        await self._recorder.conclude(exchange, call, capture, held)
+
+    def _note_cut(self, exchange: Exchange, call: ModelCall, error: BaseException) -> bool:
+        """Whether a call is cut off because this process ends: that is the platform's failure, and is recorded so."""
+        cut = isinstance(error, asyncio.CancelledError) and self.closing.is_set() and not exchange.gone
+        if cut:
+            self._recorder.note_failure(call, "the gateway ended before the answer did")
+        return cut
+
+    async def _pump(self, exchange: Exchange, call: ModelCall, target: Target, relay: StreamRelay) -> None:
+        """Pass an engine's stream on, up to what must wait for the commit."""
+        relay.restart()
+        done = False
+        async with target.post(call.prepared.route, call.content) as answer:
+            async for data in split_events(self._limits.within(answer.pieces())):
+                done = data == b"[DONE]"
+                if not done and (events := relay.take(read_chunk(target, data))):
+                    await exchange.event(events)
+        if not done:
+            raise TargetUnavailable(f"{target.name}: the stream broke off")
+
+    async def _with_retries(self, call: ModelCall, once: Callable[[Target], Awaitable[T]]) -> T:
+        """Ask an engine that fits, again and again while none can answer."""
+        with call.attempt.clock.call() as wait:
+            backoff = ExponentialBackoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
+            try:
+                while True:
+                    try:
+                        return await self._once(call, wait, once)
+                    except TargetUnavailable as error:
+                        first = backoff.next_seconds == FIRST_PAUSE_SECONDS
+                        await self._check_retry(call, wait, error, logging.WARNING if first else logging.DEBUG)
+                        asked_for = error.retry_after_seconds
+                    await backoff.pause(asked_for)
+            except asyncio.CancelledError:
+                if wait.active and wait.seconds >= NOTICED_SECONDS:
+                    # An agent that gave up waiting for the platform was failed by the platform.
+                    self._recorder.note_failure(
+                        call, f"the agent left after waiting {wait.seconds:.1f} s for an engine"
+                    )
+                raise
+
+    async def _once(self, call: ModelCall, wait: Wait, once: Callable[[Target], Awaitable[T]]) -> T:
+        wait.begin(monotonic())
+        target = call.target = await self._router.pick(call.attempt.context, call.prepared)
+        wait.end()
+        call.began = monotonic()
+        try:
+            with target.lease():
+                async with asyncio.timeout(self._limits.call_seconds):
+                    return await once(target)
+        except TargetUnavailable:
+            target.failed()
+            wait.begin(call.began)
+            raise
+        except TimeoutError as error:
+            message = f"the call took longer than {self._limits.call_seconds:g} s"
+            raise await self._recorder.failed(call, message, "call_timeout") from error
+
+    async def _check_retry(self, call: ModelCall, wait: Wait, error: TargetUnavailable, level: int) -> None:
+        limit = call.attempt.context.engine_wait_seconds
+        log.log(level, "wait rollout=%s attempt=%s reason=%r", *call.attempt.key, str(error))
+        if error.final:
+            raise await self._recorder.failed(call, str(error)) from error
+        if self.closing.is_set():
+            raise await self._recorder.failed(call, "this gateway ends; ask again") from error
+        if wait.seconds >= limit:
+            raise await self._recorder.failed(call, f"no engine answered for {limit:g} s: {error}") from error
+
+
+def own_seed(prepared: Prepared) -> int:
+    """The seed that an agent gave a model that is not the policy; 0 where it gave none."""
+    seed = prepared.body.get("seed")
+    return seed if type(seed) is int and 0 <= seed < 2**63 else 0

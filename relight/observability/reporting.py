@@ -1,0 +1,155 @@
+"""What a process of the platform reports about itself: that it is alive, its work, and its hardware.
+
+Its work is kept in a `Doing`; `activity_reports.Reported` puts the activities of a Temporal worker there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import os
+import platform
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Self
+
+import relight
+from relight.errors import RelightError
+from relight.observability.logs import Line
+from relight.types.store import Gpu, WorkerStatus
+from relight.types.wire import WorkerReport
+
+log = logging.getLogger(__name__)
+
+REPORT_SECONDS = 10.0
+SHORTEST_SECONDS = 1.0
+"""A process that becomes busy or idle says so at once, but not more often than this."""
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+DRIVER_SECONDS = 10.0
+"""How long the NVIDIA driver may take to list its GPUs: one that is stuck never does."""
+
+
+class Doing:
+    """What this process is doing."""
+
+    def __init__(self) -> None:
+        self._items: dict[int, tuple[str, str | None]] = {}
+        self._numbers = itertools.count()
+        self.turned = asyncio.Event()
+        """It became busy or idle."""
+
+    @classmethod
+    def counted(cls, what: str, number: int) -> Self:
+        """So many of something; nothing where there are none."""
+        doing = cls()
+        if number:
+            doing._items[next(doing._numbers)] = (f"{what}: {number}", None)
+        return doing
+
+    @contextmanager
+    def at(self, what: str, rollout_id: str | None = None) -> Generator[None]:
+        """Add an item until the end of the block."""
+        number = next(self._numbers)
+        self._items[number] = (what, rollout_id)
+        if len(self._items) == 1:
+            self.turned.set()
+        try:
+            yield
+        finally:
+            del self._items[number]
+            if not self._items:
+                self.turned.set()
+
+    @property
+    def texts(self) -> list[str]:
+        """Newest last."""
+        return [what for what, _ in self._items.values()]
+
+    @property
+    def rollout_id(self) -> str | None:
+        """The newest rollout among it."""
+        return next((rollout for _, rollout in reversed(self._items.values()) if rollout), None)
+
+
+def own_report(
+    kind: str,
+    doing: Doing | None = None,
+    *,
+    worker_id: str | None = None,
+    queues: Sequence[str] = (),
+    serves: Sequence[str] = (),
+    gpus: Sequence[Gpu] = (),
+) -> WorkerReport:
+    """The report of this process as it is now."""
+    host, pid, texts = platform.node(), os.getpid(), doing.texts if doing else []
+    return WorkerReport(
+        worker_id=worker_id or f"{kind}-{host}-{pid}",
+        kind=kind,
+        host=host,
+        pid=pid,
+        serves=list(serves),
+        status=WorkerStatus.BUSY if texts else WorkerStatus.IDLE,
+        doing=texts,
+        current_rollout_id=doing.rollout_id if doing else None,
+        version=relight.__version__,
+        queues=list(queues),
+        memory_bytes=memory_bytes(pid),
+        gpus=list(gpus),
+    )
+
+
+async def keep_reporting(
+    tell: Callable[[WorkerReport], Awaitable[None]], report: Callable[[], WorkerReport], doing: Doing
+) -> None:
+    """Report every 10 s, and when the process becomes busy or idle, until cancelled."""
+    while True:
+        doing.turned.clear()
+        try:
+            await tell(report())
+        except RelightError as error:  # the store is away; the next report comes in a moment
+            log.warning(Line("report_failed", error=error))
+        await asyncio.sleep(SHORTEST_SECONDS)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(doing.turned.wait(), REPORT_SECONDS - SHORTEST_SECONDS)
+
+
+def memory_bytes(pid: int) -> int:
+    """Resident memory of a process and all under it; what they share counts for each."""
+    total, waiting = 0, [pid]
+    while waiting:
+        process = Path(f"/proc/{waiting.pop()}")
+        with suppress(OSError, ValueError, IndexError):  # it has ended
+            total += int((process / "statm").read_text().split()[1]) * PAGE_BYTES
+            for task in (process / "task").iterdir():
+                waiting += map(int, (task / "children").read_text().split())
+    return total
+
+
+async def find_gpus() -> list[Gpu]:
+    """The GPUs that this process may use; none where there is no NVIDIA driver, or none that answers."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None and not visible.strip():
+        return []
+    lines = [line.rpartition(",") for line in await _ask_driver(["-i", visible] if visible else [])]
+    return [Gpu(name=name.strip(), memory_bytes=int(mib) * 1024**2) for name, _, mib in lines if mib.strip().isdigit()]
+
+
+async def _ask_driver(chosen: Sequence[str]) -> list[str]:
+    try:
+        asked = await asyncio.create_subprocess_exec(
+            *("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits", *chosen),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+    except OSError:
+        return []
+    try:
+        told, _ = await asyncio.wait_for(asked.communicate(), DRIVER_SECONDS)
+    except TimeoutError:
+        log.warning(Line("gpus_unknown", error=f"nvidia-smi gave no answer within {DRIVER_SECONDS:g} s"))
+        with suppress(ProcessLookupError):
+            asked.kill()
+        return []
+    return told.decode(errors="replace").splitlines() if asked.returncode == 0 else []

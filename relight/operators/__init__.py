@@ -1,0 +1,1 @@
+"""What operators do to runs and rollouts, from whichever side they come."""

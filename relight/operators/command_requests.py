@@ -1,0 +1,92 @@
+"""Commands that came over HTTP: rows until an orchestrator has done them.
+
+The store service has no Temporal client: it writes the command, and an orchestrator does it. So a command that was
+acknowledged survives whatever dies next, Temporal included, and is done once: its key is the update's id.
+
+Pause, stop and cancel are facts of the run that its workflow reads, so they are done here, with the command's row and
+the audit row in one transaction; the orchestrator only signals the workflow, so that it learns of them at once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from relight.errors import NotFoundError
+from relight.faults import FaultPoint, fault_point
+from relight.operators.changes import done_before, write_change
+from relight.store.database import Connection, Database
+from relight.types import names
+from relight.types.commands import COMMANDS, Fork, Replay
+from relight.types.payloads import ChangeInput, ChangeResult
+from relight.types.views import CommandView
+
+CLAIM_SECONDS = 60.0
+"""How long an orchestrator has for a command before another one tries."""
+
+
+async def add_request(db: Database, key: str, run: str, action: str, value: dict[str, Any]) -> CommandView:
+    """Write the row of a command, once; one that is a fact of the run is done with it.
+
+    Raises:
+        NotFoundError: there is no such run.
+    """
+    actor = str(value.get("actor", "operator"))
+    async with db.transaction() as connection:
+        row = await db.row("lock_run", run, connection=connection)
+        if row is None:
+            raise NotFoundError(f"there is no run {run!r}; `relight runs` lists them")
+        new = await db.row("insert_request", key, run, action, value, actor, connection=connection)
+        if new and COMMANDS[action].by_store:
+            change = ChangeInput(
+                run=run, epoch=row["epoch"], action=action, actor=actor, request_key=f"update/{key}", value=value
+            )
+            await _answer(db, connection, key, await write_change(db, connection, dict(row), change))
+    if action == names.CANCEL:
+        fault_point(FaultPoint.CANCEL_WRITTEN)
+    return await get_request(db, key)
+
+
+async def _answer(db: Database, connection: Connection, key: str, result: ChangeResult) -> None:
+    if result.accepted:
+        await db.execute("answer_request", key, result.model_dump(mode="json"), connection=connection)
+    else:
+        await db.execute("finish_request", key, None, result.reason, connection=connection)
+
+
+async def outcome_of_request(db: Database, command: CommandView) -> ChangeResult | None:
+    """The result of a command that an orchestrator did and did not record, because it died before."""
+    spec = COMMANDS.get(command.action)
+    if spec and spec.model in (Fork, Replay):
+        made = await db.row("made_by_request", command.command_id)
+        return None if made is None else ChangeResult(accepted=True, **dict(made))
+    done = await done_before(db, f"update/{command.command_id}")
+    if done and not done.accepted:
+        return done.model_copy(update={"reason": f"{command.action}: {done.reason}"})
+    return done
+
+
+async def get_request(db: Database, key: str) -> CommandView:
+    """A command and its result.
+
+    Raises:
+        NotFoundError: there is no such command.
+    """
+    row = await db.row("get_request", key)
+    if row is None:
+        raise NotFoundError(f"there is no command {key!r}")
+    return CommandView.model_validate(dict(row))
+
+
+async def claim_requests(db: Database, limit: int) -> list[CommandView]:
+    """Claim commands that no orchestrator is doing, oldest first, one of each run."""
+    return [CommandView.model_validate(dict(row)) for row in await db.fetch("claim_requests", limit, CLAIM_SECONDS)]
+
+
+async def finish_request(db: Database, key: str, result: ChangeResult | None, refused: str | None) -> None:
+    """Record the result of a command; one that has an answer keeps it."""
+    await db.execute("finish_request", key, result.model_dump(mode="json") if result else None, refused)
+
+
+async def postpone_request(db: Database, key: str, reason: str, seconds: float) -> None:
+    """Try a command again later; the reason is shown meanwhile."""
+    await db.execute("postpone_request", key, reason, seconds)

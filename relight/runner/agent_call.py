@@ -1,0 +1,190 @@
+"""One call of an agent, and what came of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+from urllib.parse import urlsplit, urlunsplit
+
+import orjson
+
+from relight.emitter.recorder import new_trace_id
+from relight.processes.linux import signal_name
+from relight.runner.exit_report import ExitReport
+from relight.types.resources import LLM, NamedResources, ProxyLLM
+from relight.types.rollout import FailureClass
+from relight.types.wire import OpenedAttempt, SpanRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentCall:
+    """What to run: an agent by name, on a task, for one attempt."""
+
+    call_id: str
+    """The attempt's id; no two running calls may share one."""
+    agent: str
+    task: Any
+    llm: LLM | None = None
+    """The attempt's own model, bound to its URL and key."""
+    resources: NamedResources = field(default_factory=dict[str, Any])
+    rollout: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """JSON of the `AttemptedRollout` that the agent may ask for, without its input."""
+    trace_id: str = field(default_factory=new_trace_id)
+    environment: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Further variables for a process of its own."""
+    memory_limit_bytes: int | None = None
+    """What each process of the attempt may allocate on top of the template; for a process of its own."""
+    alone: bool = False
+    """Run it in a process of its own also where others share one."""
+
+    @classmethod
+    def from_opened(cls, opened: OpenedAttempt, agent: str, **options: Any) -> AgentCall:
+        """The call for an attempt that the store has opened."""
+        return cls(
+            call_id=opened.attempt_id,
+            agent=agent,
+            task=opened.input,
+            llm=LLM(
+                endpoint=opened.base_url,
+                model=opened.model,
+                api_key=opened.token,
+                sampling_parameters=opened.sampling,
+            ),
+            resources=opened.resources,
+            rollout=_rollout_of(opened),
+            alone=opened.alone,
+            **options,
+        )
+
+    def by_way_of(self, endpoint: str) -> AgentCall:
+        """The same call, whose model and those of its resources at the same gateway are reached at another address."""
+        if self.llm is None:
+            return self
+        gateway, host = urlsplit(self.llm.endpoint), urlsplit(endpoint)
+        resources = dict(self.resources)
+        for name, model in self.resources.items():
+            if isinstance(model, LLM | ProxyLLM) and (url := urlsplit(model.endpoint))[:2] == gateway[:2]:
+                there = urlunsplit(url._replace(scheme=host.scheme, netloc=host.netloc))
+                resources[name] = model.model_copy(update={"endpoint": there})
+        return replace(self, llm=self.llm.model_copy(update={"endpoint": endpoint}), resources=resources)
+
+    def payload(self) -> bytes:
+        """What the agent's process needs, as JSON."""
+        return orjson.dumps(
+            {
+                "agent": self.agent,
+                "task": self.task,
+                "llm": self.llm.model_dump() if self.llm else None,
+                "resources": {name: resource.model_dump() for name, resource in self.resources.items()},
+                "rollout": self.rollout,
+                "trace_id": self.trace_id,
+                "environment": self._environment(),
+                "memory_limit_bytes": self.memory_limit_bytes,
+            },
+            option=orjson.OPT_NON_STR_KEYS,
+        )
+
+    def _environment(self) -> dict[str, str]:
+        if self.llm is None:
+            return dict(self.environment)
+        model = {"OPENAI_BASE_URL": self.llm.endpoint, "OPENAI_API_KEY": self.llm.api_key or ""}
+        return model | dict(self.environment)
+
+
+def _rollout_of(opened: OpenedAttempt) -> dict[str, Any]:
+    now = time.time()
+    attempt = {
+        "rollout_id": opened.rollout_id,
+        "attempt_id": opened.attempt_id,
+        "sequence_id": opened.sequence_id,
+        "start_time": now,
+        "status": "running",
+    }
+    return {
+        "rollout_id": opened.rollout_id,
+        "start_time": now,
+        "mode": opened.mode,
+        "status": "running",
+        "config": opened.config.model_dump(mode="json"),
+        "metadata": opened.metadata,
+        "resources_id": opened.resources_id,
+        "resources_version": opened.resources_version,
+        "run": opened.run,
+        "step": opened.step,
+        "attempt": attempt,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class AgentError:
+    """What an agent raised."""
+
+    type: str
+    message: str
+    traceback: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentOutcome:
+    """How a call ended. A call that went badly is data, not an exception."""
+
+    kind: Literal["returned", "raised", "died", "killed"]
+    """`died`: the process ended without a result. `killed`: we ended it, for `reason`."""
+    value: Any = None
+    """What it returned, where JSON holds that in 1 MiB."""
+    invalid: str | None = None
+    """Why the returned value is neither a reward nor nothing."""
+    rewards: Mapping[str, float] = field(default_factory=dict[str, float])
+    """The last reward, returned or emitted; the primary one first."""
+    feedback: str | None = None
+    """What was said beside the last reward."""
+    spans: tuple[SpanRecord, ...] = ()
+    """In the order in which they came; empty where the caller took them one by one."""
+    spans_dropped: int = 0
+    """Spans beyond the attempt's allowance, or malformed."""
+    error: AgentError | None = None
+    reason: FailureClass | None = None
+    """Why it was killed, or `infrastructure` where the platform lost it."""
+    detail: str = ""
+    """One line about `reason`."""
+    exit: ExitReport = field(default_factory=ExitReport)
+    """How its process ended, where it had one of its own."""
+    out_of_memory: bool = False
+    output: str = ""
+    """The end of what it printed."""
+    output_bytes: int = 0
+    """How much it printed."""
+    died_with: bool = False
+    """A process that it shared with other attempts died, by no known fault of one of them."""
+    duration_seconds: float = 0.0
+
+    @property
+    def reward(self) -> float | None:
+        """The reward to train on."""
+        return next(iter(self.rewards.values()), None)
+
+    @property
+    def failure_class(self) -> FailureClass | None:
+        """None for a call that returned; whether its reward is missing is not judged here."""
+        if self.kind == "returned":
+            return FailureClass.INVALID_REWARD if self.invalid else None
+        if self.reason is not None:
+            return self.reason
+        return FailureClass.OUT_OF_MEMORY if self.out_of_memory else FailureClass.AGENT_ERROR
+
+    @property
+    def message(self) -> str:
+        """One line for people; empty where all went well."""
+        if self.kind == "returned":
+            return self.invalid or ""
+        if self.error is not None:
+            return f"{self.error.type}: {self.error.message}".splitlines()[0][:1000]
+        return self.detail or self._ending()
+
+    def _ending(self) -> str:
+        memory = " (out of memory)" if self.out_of_memory else ""
+        if self.exit.signal is not None:
+            return f"the agent's process was ended by {signal_name(self.exit.signal)}{memory}"
+        return f"the agent's process exited with {self.exit.code} before it returned{memory}"

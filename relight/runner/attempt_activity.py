@@ -1,0 +1,131 @@
+"""The `run_attempt` activity: Temporal's side of an attempt."""
+
+from __future__ import annotations
+
+import asyncio
+
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+from relight.faults import FaultPoint, fault_point
+from relight.runner.agent_call import AgentCall
+from relight.runner.attempt import AttemptWatch, end_quietly
+from relight.runner.gateway_probe import GatewayProbe
+from relight.runner.process_isolation import AgentRunner
+from relight.runner.shared_exclusive_lock import SharedExclusiveLock
+from relight.store.attempts.base import AttemptStore
+from relight.temporal.draining import is_ending
+from relight.temporal.heartbeats import heartbeating
+from relight.temporal.retry_later import retry_later
+from relight.types import names
+from relight.types.payloads import AttemptInput, RolloutResult
+from relight.types.rollout import FailureClass
+from relight.types.wire import AttemptOutcome, OpenAnswer, OpenedAttempt, OpenRequest
+
+HEARTBEAT_SECONDS = 2.0
+"""Well under the workflow's heartbeat timeout of 10 s."""
+LAST_CHANCE = 4
+"""After so many deaths a rollout has the runner to itself; one more, and it is given up."""
+
+
+def execution_key(info: activity.Info) -> str:
+    """Names this execution of the activity. Its attempt number alone would not do: a reset starts that anew."""
+    return f"{info.workflow_run_id}/{info.activity_id}/{info.attempt}/{info.started_time.isoformat()}"
+
+
+class RunnerActivities:
+    """Runs attempts with the agents of this process."""
+
+    def __init__(
+        self,
+        store: AttemptStore,
+        agents: AgentRunner,
+        gateway: GatewayProbe,
+        agent: str,
+        worker_id: str,
+        always_alone: bool = False,
+        solitude: SharedExclusiveLock | None = None,
+    ) -> None:
+        self.store = store
+        self.agents = agents
+        self.gateway = gateway
+        self.agent = agent
+        self.worker_id = worker_id
+        self.always_alone = always_alone
+        self.solitude = solitude or SharedExclusiveLock()
+
+    @activity.defn(name=names.RUN_ATTEMPT)
+    async def run_attempt(self, attempt: AttemptInput) -> RolloutResult:
+        """Open, run and finish one attempt, or say why there is nothing to run."""
+        async with heartbeating(HEARTBEAT_SECONDS):
+            answer = await self.store.open_attempt(
+                OpenRequest(
+                    rollout_id=attempt.rollout_id,
+                    try_number=attempt.try_number,
+                    execution=execution_key(activity.info()),
+                    worker_id=self.worker_id,
+                )
+            )
+            return await self._act_on(attempt, answer)
+
+    async def _act_on(self, attempt: AttemptInput, answer: OpenAnswer) -> RolloutResult:
+        if answer.state == "wait":
+            raise retry_later(answer.reason, answer.retry_after_seconds)
+        if answer.state == "gone":
+            return RolloutResult(rollout_id=attempt.rollout_id, gone=True, message=answer.reason)
+        if answer.outcome is not None:
+            return result_of(answer.outcome)
+        if answer.attempt is None:
+            raise ApplicationError("the store opened an attempt and did not say which", type="StoreError")
+        fault_point(FaultPoint.ATTEMPT_KNOWN)
+        outcome = await self._run(answer.attempt)
+        fault_point(FaultPoint.ATTEMPT_RECORDED)
+        if outcome is None:
+            return _to_be_graded(answer.attempt, attempt.try_number)
+        if outcome.failure_class is FailureClass.INFRASTRUCTURE:
+            raise ApplicationError(outcome.message, type="Infrastructure")
+        return result_of(outcome)
+
+    async def _run(self, opened: OpenedAttempt) -> AttemptOutcome | None:
+        limit = opened.config.memory_limit_bytes
+        alone = self.always_alone or opened.alone or opened.isolation == "process" or limit is not None
+        opened_so = opened.model_copy(update={"alone": alone})
+        call = AgentCall.from_opened(opened_so, self.agent, memory_limit_bytes=limit)
+        watch = AttemptWatch(self.store, self.agents, self.gateway, opened, self.worker_id)
+        running = asyncio.create_task(self._in_turn(watch, call))
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            await self._cancelled(watch, running)
+            raise
+
+    async def _in_turn(self, watch: AttemptWatch, call: AgentCall) -> AttemptOutcome | None:
+        """Run it; what has one death left runs while nothing else does."""
+        async with self.solitude.enter(alone=watch.opened.deaths >= LAST_CHANCE):
+            watch.begun = True
+            return await watch.run(call)
+
+    async def _cancelled(self, watch: AttemptWatch, running: asyncio.Task[AttemptOutcome | None]) -> None:
+        """The rollout was cancelled, or this process ends, or Temporal gave the attempt up."""
+        details = activity.cancellation_details()
+        asked = details is not None and details.cancel_requested
+        reason = FailureClass.CANCELLED if asked else FailureClass.INFRASTRUCTURE
+        ending = "handed back by a runner that ends" if is_ending() else "its runner lost touch with Temporal"
+        why = "cancelled" if asked else ending
+        if not watch.begun:
+            running.cancel()
+            await watch.never_began(reason, why)
+        await end_quietly(watch, reason, why)
+        # The outcome is recorded by then, so that nothing of it is tried twice or stays open.
+        await asyncio.gather(running, return_exceptions=True)
+
+
+def _to_be_graded(opened: OpenedAttempt, try_number: int) -> RolloutResult:
+    given = opened.model_dump(include={"rollout_id", "attempt_id", "grader", "fence"})
+    return RolloutResult(**given, succeeded=True, tries=try_number)
+
+
+def result_of(outcome: AttemptOutcome) -> RolloutResult:
+    """What the workflow gets."""
+    given = outcome.model_dump(exclude={"try_number", "message"})
+    return RolloutResult(**given, message=outcome.message[:500], tries=outcome.try_number)

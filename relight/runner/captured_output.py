@@ -1,0 +1,79 @@
+"""What a process printed: the last 64 KiB of it and how much it was.
+
+The pipe is drained as fast as the loop allows, so a process that prints a gigabyte fills neither disk nor memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Final
+
+from relight.emitter.attributes import clean_text
+
+TAIL_BYTES: Final = 64 * 1024
+_READ_BYTES: Final = 64 * 1024
+
+
+class OutputTail:
+    """The end of a stream of bytes."""
+
+    def __init__(self, limit_bytes: int = TAIL_BYTES) -> None:
+        self._limit_bytes = limit_bytes
+        self._kept = bytearray()
+        self.total_bytes = 0
+
+    def write(self, data: bytes) -> None:
+        self.total_bytes += len(data)
+        self._kept += data
+        if len(self._kept) > 2 * self._limit_bytes:
+            del self._kept[: -self._limit_bytes]
+
+    def text(self) -> str:
+        """What was kept, fit for JSON and Postgres; it begins with a whole character."""
+        kept = bytes(self._kept[-self._limit_bytes :])
+        if len(kept) < self.total_bytes:
+            while kept and kept[0] & 0xC0 == 0x80:
+                kept = kept[1:]
+        return clean_text(kept.decode("utf-8", "replace"))
+
+
+class OutputPipe:
+    """A pipe whose writing end goes to a child, and whose reading end is drained into a tail."""
+
+    def __init__(self) -> None:
+        self._reader, self.writer = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(self._reader, False)
+        self.tail = OutputTail()
+        self._closed = False
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self._reader, self._read)
+
+    def close_child_end(self) -> None:
+        """The child has its copy of the writing end. Can be said twice."""
+        if self.writer >= 0:
+            os.close(self.writer)
+        self.writer = -1
+
+    def _read(self) -> bool:
+        try:
+            data = os.read(self._reader, _READ_BYTES)
+        except BlockingIOError:
+            return False
+        if data:
+            self.tail.write(data)
+        else:
+            self._loop.remove_reader(self._reader)  # the end of it
+        return bool(data)
+
+    def close(self) -> None:
+        """Take what is in the pipe by now, and let go. A process that still holds it gets a broken pipe."""
+        if self._closed:
+            return
+        self._closed = True
+        self.close_child_end()
+        for _ in range(64):
+            if not self._read():
+                break
+        self._loop.remove_reader(self._reader)
+        os.close(self._reader)

@@ -1,0 +1,256 @@
+"""The warm process that attempts are forked from: `python -m relight.runner.fork_server_process FD REF...`.
+
+It imports the agents once, then waits on its control socket and forks one child for each request, so an attempt
+costs a fork and no import. It has one thread, holds no connection and no secret; a task goes to the child directly,
+over the channel that came with the request. Requests and answers are JSON datagrams:
+
+    fork {id, mode} + channel + output  ->  forked {id, pid} or refused {id, message}, then once exited {id, ...}
+    kill {id}                           ->  exited
+
+Nothing of an attempt outlives its process. Each child adopts the orphans among its descendants; when it ends they
+become children of this process, and a child of this process that is no attempt is killed, again and again until there
+is none. When the runner goes away (end of file) everything is killed and the template exits.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final, NoReturn
+
+import orjson
+
+from relight.emitter.recorder import Scope, set_process_scope
+from relight.errors import AgentLoadError
+from relight.litagent.agent import FunctionalLitAgent
+from relight.litagent.loading import LoadedAgent, load_agents
+from relight.processes import linux
+from relight.runner import agent_process, attempt_process, frames, shared_process
+from relight.runner.exit_report import ExitReport
+from relight.runner.preload import import_lazy_parts
+from relight.runner.thread_watch import ThreadWatch
+
+MODES: Final[dict[str, Callable[[dict[str, LoadedAgent], socket.socket], NoReturn]]] = {
+    "attempt": attempt_process.run,
+    "shared": shared_process.run,
+}
+_SWEEP_SECONDS: Final = 2.0
+_WARM_UP_CALLS: Final = 20
+
+
+class ForkServerProcess:
+    """Forks, kills and reaps."""
+
+    def __init__(self, control: socket.socket, agents: dict[str, LoadedAgent]) -> None:
+        self._control = control
+        self._agents = agents
+        self._pid = os.getpid()
+        self._attempts: dict[int, int] = {}
+        """Process id to the id of the request that asked for it."""
+        self._left_alone = set(linux.children(self._pid))
+        """Children that are no leftovers: those the agents' modules started, and those that not even SIGKILL ends."""
+        self._oom_kills = linux.oom_kills()
+        self._woken, self._waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+
+    def serve(self) -> None:
+        """Until the runner is gone."""
+        linux.adopt_orphans()
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
+        poller = select.poll()
+        poller.register(self._control, select.POLLIN)
+        poller.register(self._woken, select.POLLIN)
+        while True:
+            ready = {descriptor for descriptor, _ in poller.poll()}
+            if self._woken in ready:
+                self._reap()
+            if self._control.fileno() in ready and not self._answer():
+                return self._end_everything()
+
+    def _answer(self) -> bool:
+        try:
+            data, descriptors, _, _ = socket.recv_fds(self._control, 4096, 2)
+        except ConnectionError:
+            return False
+        if not data:
+            return False
+        request = orjson.loads(data)
+        if request["op"] == "fork":
+            self._fork(request["id"], request["mode"], descriptors)
+        else:
+            self._kill(request["id"])
+        return True
+
+    def _tell(self, **message: Any) -> None:
+        with suppress(ConnectionError):  # then the next read says so
+            self._control.send(orjson.dumps(message))
+
+    def _fork(self, number: int, mode: str, descriptors: list[int]) -> None:
+        try:
+            pid = os.fork()
+        except OSError as error:
+            self._tell(op="refused", id=number, message=f"fork: {error.strerror}")
+        else:
+            if pid == 0:
+                self._become(mode, *descriptors)
+            self._attempts[pid] = number
+            self._tell(op="forked", id=number, pid=pid)
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+    def _become(self, mode: str, channel: int, output: int) -> NoReturn:
+        try:
+            os.setsid()
+            linux.die_with_parent(self._pid)
+            linux.adopt_orphans()
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            self._control.close()
+            os.close(self._woken)
+            os.close(self._waker)
+            os.dup2(output, 1)
+            os.dup2(output, 2)
+            os.close(output)
+            MODES[mode](self._agents, socket.socket(fileno=channel))
+        finally:
+            os._exit(70)  # never back into the template's loop, whatever was raised
+
+    def _kill(self, number: int) -> None:
+        for pid, owner in self._attempts.items():
+            if owner == number:
+                linux.kill(pid)  # it may not have made its group yet
+                linux.kill_group(pid)
+
+    def _reap(self) -> None:
+        with suppress(BlockingIOError):
+            os.read(self._woken, 4096)
+        ended = [(number, report) for number, report in iter(self._reap_one, None) if number is not None]
+        killed = [report for _, report in ended if report.signal == signal.SIGKILL]
+        if killed and self._saw_oom_kill():
+            for report in killed:
+                report.oom_killed = True
+        if ended:
+            leftovers = self._sweep()
+            for number, report in ended:
+                report.leftovers = leftovers
+                self._tell(op="exited", id=number, report=report)
+
+    def _reap_one(self) -> tuple[int | None, ExitReport] | None:
+        """An ended child's request (None for one that is no attempt) and end; None when no other has ended."""
+        try:
+            pid, status, usage = os.wait4(-1, os.WNOHANG)
+        except ChildProcessError:
+            return None
+        if pid == 0:
+            return None
+        self._left_alone.discard(pid)
+        code = os.waitstatus_to_exitcode(status)
+        return self._attempts.pop(pid, None), ExitReport(
+            code=code if code >= 0 else None,
+            signal=-code if code < 0 else None,
+            peak_rss_bytes=usage.ru_maxrss * 1024,
+        )
+
+    def _saw_oom_kill(self) -> bool:
+        before, self._oom_kills = self._oom_kills, linux.oom_kills()
+        return self._oom_kills > before
+
+    def _sweep(self) -> int:
+        """Kill what ended attempts left behind, and what that leaves behind. How many processes it was."""
+        deadline = time.monotonic() + _SWEEP_SECONDS
+        killed = 0
+        while strays := self._strays():
+            if time.monotonic() > deadline:
+                self._left_alone.update(strays)
+                break
+            killed += sum(linux.kill(pid) for pid in strays)
+            for pid in strays:
+                self._await_death(pid, deadline)
+        return killed
+
+    def _strays(self) -> list[int]:
+        known = self._attempts.keys() | self._left_alone
+        return [pid for pid in linux.children(self._pid) if pid not in known]
+
+    @staticmethod
+    def _await_death(pid: int, deadline: float) -> None:
+        pause = 0.0002
+        with suppress(ChildProcessError):
+            while os.waitpid(pid, os.WNOHANG)[0] == 0 and time.monotonic() < deadline:
+                time.sleep(pause)
+                pause = min(2 * pause, 0.02)
+
+    def _end_everything(self) -> None:
+        for pid in self._attempts:
+            linux.kill(pid)  # it may not have made its group yet
+            linux.kill_group(pid)
+        self._attempts.clear()
+        self._left_alone.clear()
+        self._sweep()
+
+
+def load(references: list[str]) -> tuple[dict[str, LoadedAgent], dict[str, Any]]:
+    """Import the agents; they, and what to tell the runner about them."""
+    watch = ThreadWatch()
+    with watch:
+        agents = load_agents(*references)
+        import_lazy_parts()
+    warnings = watch.check()
+    described = [
+        {"name": agent.name, "reference": agent.reference, "asynchronous": agent.agent.is_async()}
+        for agent in agents.values()
+    ]
+    return agents, {"op": "loaded", "agents": described, "warnings": warnings, "threads": linux.thread_count()}
+
+
+def warm_up() -> None:
+    """Walk the path of a call with an agent that does nothing.
+
+    What Python caches on the first walk is then written once here, and not on pages that every child has to copy.
+    """
+
+    async def nothing(task: Any) -> float:
+        return 0.0
+
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    agents = {"nothing": LoadedAgent("nothing", "", FunctionalLitAgent(nothing))}
+    request = {"agent": "nothing", "task": {}, "llm": None, "resources": {}, "rollout": {}}
+    with ours, theirs:
+        reporter = agent_process.Reporter(theirs)
+        set_process_scope(Scope("", reporter.span))
+        for _ in range(_WARM_UP_CALLS):
+            agent_process.report_result(reporter, attempt_process.finish(agent_process.start(agents, request)))
+            frames.receive(ours)
+            frames.receive(ours)
+    set_process_scope(None)
+
+
+def main() -> None:
+    """Entry point."""
+    control = socket.socket(fileno=int(sys.argv[1]))
+    control.set_inheritable(False)
+    linux.name_process("relight-template")
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    try:
+        agents, loaded = load(sys.argv[2:])
+    except AgentLoadError as error:
+        control.send(orjson.dumps({"op": "failed", "message": error.message}))
+        return
+    sys.stdout.flush()
+    sys.stderr.flush()
+    warm_up()
+    gc.collect()
+    gc.freeze()  # children leave these objects alone, so that their pages stay shared
+    control.send(orjson.dumps(loaded))
+    ForkServerProcess(control, agents).serve()
+
+
+if __name__ == "__main__":
+    main()

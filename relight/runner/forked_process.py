@@ -1,0 +1,120 @@
+"""A process that the template forked, as the runner sees it: its channel, its output, its end."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final, cast
+
+import orjson
+
+from relight.runner import frames
+from relight.runner.captured_output import OutputPipe
+from relight.runner.exit_report import ExitReport
+
+OnMessage = Callable[[dict[str, Any], int], None]
+"""Takes a message and its size in bytes."""
+_DATAGRAMS_A_TURN: Final = 16
+
+
+class ForkedProcess:
+    """Made before the fork, so that its ends of the pipes can be sent along with the request."""
+
+    def __init__(self, number: int, on_message: OnMessage, kill: Callable[[int], None]) -> None:
+        self.number = number
+        self.pid: int | None = None
+        self.output = OutputPipe()
+        self._on_message = on_message
+        self._kill = kill
+        self._loop = asyncio.get_running_loop()
+        self.forked: asyncio.Future[None] = self._loop.create_future()
+        self.exited: asyncio.Future[ExitReport] = self._loop.create_future()
+        self.violation: str | None = None
+        self._assembler = frames.Assembler()
+        self._sending = asyncio.Lock()
+        self._channel, self._child_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._channel.setblocking(False)
+        self._loop.add_reader(self._channel, self._read_some)
+
+    @property
+    def descriptors(self) -> list[int]:
+        """What to send along with the request to fork."""
+        return [self._child_end.fileno(), self.output.writer]
+
+    def close_child_ends(self) -> None:
+        """The template has its copies, or never will."""
+        self._child_end.close()
+        self.output.close_child_end()
+
+    async def send(self, payload: bytes) -> None:
+        """Send a message. One to a process that has ended is lost, as its end says by itself."""
+        async with self._sending:
+            with suppress(OSError):
+                for datagram in frames.split(payload):
+                    if self.exited.done():
+                        break
+                    await self._loop.sock_sendall(self._channel, datagram)
+        self._close_channel()
+
+    def has_forked(self, pid: int) -> None:
+        self.pid = pid
+        if not self.forked.done():
+            self.forked.set_result(None)
+
+    def has_exited(self, report: ExitReport) -> None:
+        """It has ended and writes no more: take what is left and close."""
+        if self.exited.done():
+            return
+        for _ in range(64):
+            if not self._read_some():
+                break
+        self._loop.remove_reader(self._channel)
+        with suppress(OSError):
+            self._channel.shutdown(socket.SHUT_RDWR)  # wakes a sender
+        self.close_child_ends()
+        self.output.close()
+        if not self.forked.done():
+            self.forked.set_result(None)
+        self.exited.set_result(report)
+        self._close_channel()
+
+    def _close_channel(self) -> None:
+        if self.exited.done() and not self._sending.locked():
+            self._channel.close()
+
+    def _read_some(self) -> bool:
+        """At most a few datagrams, so that one talkative process leaves time for the others. False: no more now."""
+        for _ in range(_DATAGRAMS_A_TURN):
+            try:
+                datagram = self._channel.recv(frames.MAX_DATAGRAM_BYTES + 1)
+            except (BlockingIOError, ConnectionError):
+                return False
+            if not datagram:
+                self._loop.remove_reader(self._channel)
+                return False
+            self._take(datagram)
+        return True
+
+    def _take(self, datagram: bytes) -> None:
+        if self.violation is not None:
+            return
+        try:
+            payload = self._assembler.feed(datagram)
+            if payload is None:
+                return
+            message = orjson.loads(payload)
+        except (frames.FrameError, orjson.JSONDecodeError) as error:
+            message, payload = None, b""
+            self.violation = f"the agent's process wrote what is no message to its result channel: {error}"
+        if isinstance(message, dict):
+            self._on_message(cast("dict[str, Any]", message), len(payload))
+        elif self.violation is None:
+            self.violation = "the agent's process wrote what is no message to its result channel"
+        if self.violation is not None:
+            self.kill()
+
+    def kill(self) -> None:
+        """Ask for its end, and that of its process group; `exited` says when it has come."""
+        self._kill(self.number)

@@ -1,0 +1,125 @@
+"""The `grade_attempt` activity: a grader looks at what an attempt left, and its number is the attempt's reward.
+
+A grader is a function that is served and isolated like an agent. That it fails is never held against the agent: the
+attempt then ends as `grader_error`. A grader that is lost with its runner is asked again by the activity's retries.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict
+from typing import Any
+
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+from relight.runner.agent_call import AgentCall, AgentOutcome
+from relight.runner.attempt import MESSAGE_LENGTH
+from relight.runner.attempt_activity import HEARTBEAT_SECONDS, result_of
+from relight.runner.process_isolation import AgentRunner
+from relight.store.attempts.base import AttemptStore
+from relight.temporal.heartbeats import heartbeating
+from relight.types import names
+from relight.types.payloads import GradeInput, NamedRewards, RolloutResult
+from relight.types.rollout import FailureClass
+from relight.types.wire import AttemptOutcome, FinishRequest, Transcript
+
+GRADER_SECONDS = 600.0
+"""Longest that a grader may take."""
+MOST_DIMENSIONS = 16
+"""Of a reward that is given afterwards."""
+MOST_TRIES = 10
+"""A grader that takes its runner with it every time is given up then."""
+
+
+class GradingActivities:
+    """Judges attempts with the graders of this process."""
+
+    def __init__(self, store: AttemptStore, graders: AgentRunner, timeout_seconds: float = GRADER_SECONDS) -> None:
+        self.store = store
+        self.graders = graders
+        self.timeout_seconds = timeout_seconds
+
+    @activity.defn(name=names.GRADE_ATTEMPT)
+    async def grade_attempt(self, grade: GradeInput) -> RolloutResult:
+        """Judge one attempt and finish it."""
+        async with heartbeating(HEARTBEAT_SECONDS):
+            if activity.info().attempt > MOST_TRIES:
+                lost = _failed(grade, f"its runner was lost {MOST_TRIES} times")
+                return result_of(await self.store.finish_attempt(lost))
+            return result_of(await self.grade(grade))
+
+    @activity.defn(name=names.JUDGE_ATTEMPT)
+    async def judge_attempt(self, grade: GradeInput) -> RolloutResult:
+        """Judge an attempt that has ended, and write nothing: `relight regrade` keeps the reward apart."""
+        async with heartbeating(HEARTBEAT_SECONDS):
+            if activity.info().attempt > MOST_TRIES:
+                judged = _failed(grade, f"its runner was lost {MOST_TRIES} times")
+            else:
+                judged = await self._judge(grade, await self.store.transcript(grade.attempt_id))
+        given = judged.model_dump(include={"attempt_id", "failure_class", "reward", "message"})
+        succeeded = judged.failure_class is None
+        return RolloutResult(rollout_id=grade.rollout_id, succeeded=succeeded, named=_named(judged), **given)
+
+    async def grade(self, grade: GradeInput) -> AttemptOutcome:
+        """Ask the grader and finish the attempt, unless that has ended already.
+
+        Raises:
+            ApplicationError: the platform lost the grader; ask again.
+            ConflictError: a newer attempt's result counts.
+        """
+        transcript = await self.store.transcript(grade.attempt_id)
+        if transcript.outcome is not None:
+            return transcript.outcome
+        return await self.store.finish_attempt(await self._judge(grade, transcript))
+
+    async def _judge(self, grade: GradeInput, transcript: Transcript) -> FinishRequest:
+        call = AgentCall(
+            call_id=f"{grade.attempt_id}/grade",
+            agent=grade.grader,
+            task=transcript.model_dump(include={"input", "calls", "output"}),
+            alone=True,
+        )
+        try:
+            async with asyncio.timeout(self.timeout_seconds):
+                outcome = await self.graders.call(call)
+        except TimeoutError:
+            return _failed(grade, f"gave no reward within {self.timeout_seconds:g} s")
+        if outcome.failure_class is FailureClass.INFRASTRUCTURE:
+            raise ApplicationError(outcome.message, type="Infrastructure")
+        if outcome.failure_class is not None:
+            return _failed(grade, _reason(outcome), asdict(outcome.error) if outcome.error else None)
+        if outcome.reward is None:
+            return _failed(grade, "returned no number")
+        return FinishRequest(
+            attempt_id=grade.attempt_id,
+            fence=grade.fence,
+            reward=outcome.reward,
+            dimensions=dict(outcome.rewards),
+            feedback=outcome.feedback,
+            grader=grade.grader,
+        )
+
+
+def _named(judged: FinishRequest) -> NamedRewards | None:
+    """What goes through Temporal beside the reward: not more than people read."""
+    if not judged.feedback and len(judged.dimensions) < 2:
+        return None
+    first = dict(list(judged.dimensions.items())[:MOST_DIMENSIONS])
+    return NamedRewards(dimensions=first, feedback=judged.feedback and judged.feedback[:MESSAGE_LENGTH])
+
+
+def _reason(outcome: AgentOutcome) -> str:
+    """Why there is no reward; what an agent's outcome says of the agent is true of the grader."""
+    return outcome.message if outcome.error else outcome.message.replace("the agent", "the grader", 1)
+
+
+def _failed(grade: GradeInput, reason: str, error: dict[str, Any] | None = None) -> FinishRequest:
+    return FinishRequest(
+        attempt_id=grade.attempt_id,
+        fence=grade.fence,
+        failure_class=FailureClass.GRADER_ERROR,
+        message=f"grader {grade.grader!r}: {reason}"[:MESSAGE_LENGTH],
+        error=error,
+        grader=grade.grader,
+    )

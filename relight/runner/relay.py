@@ -1,0 +1,460 @@
+"""The way of an attempt's model calls to the gateway: a relay in the runner, which knows the calls that got lost on it.
+
+Bytes pass as they come, in both directions, and are not held for anything. Beside that HTTP is followed far enough to
+tell which call is under way: one that the gateway's side refused, cut, or left without an answer while it was away is
+the platform's failure, until the same request is answered after all (rule 3).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import ssl
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from hashlib import blake2b
+from time import monotonic
+from typing import Any, cast
+from urllib.parse import SplitResult, urlsplit
+
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser, HttpResponseParser
+
+from relight.transport.keepalive import keep_transport_alive
+from relight.types.wire import OpenedAttempt
+
+LOOPBACK = "127.0.0.1"
+CONNECT_SECONDS = 5.0
+HELD_BYTES = 2**20
+"""Reading stops while so much waits to be passed on."""
+HEAD_BYTES = 64 * 1024
+"""A longer head is passed on with the host that the agent gave."""
+ATTEMPT = re.compile(rb"/attempt/([^/]+)/")
+HOST = re.compile(rb"\r\nhost:[^\r\n]*", re.IGNORECASE)
+GO_ON = b"HTTP/1.1 100 Continue\r\n\r\n"
+AWAY = frozenset({502, 503, 504})
+"""What stands before a gateway answers so where the gateway is away, and the gateway itself without its store."""
+RECORDED = b"x-relight-recorded"
+"""A header of the gateway's: this failure is on record, and is judged by that (`llm_proxy/request_errors.py`)."""
+FRAMES = frozenset({b"content-length", b"transfer-encoding"})
+Reachable = Callable[[], Awaitable[bool]]
+
+
+class RelayedCall:
+    """A request on its way, from its first byte to the last one of its answer."""
+
+    def __init__(self) -> None:
+        self.url = b""
+        self.body = blake2b(digest_size=16)
+        self.log: CallLog | None = None
+        """None: of no attempt that this runner runs."""
+        self.whole = False
+        self.announced = False
+        """Its body is sent when it is asked for."""
+        self.began_at = monotonic()
+        self.lost_at = 0.0
+        self.fate = ""
+        """What became of it, where it was lost."""
+
+    @property
+    def key(self) -> object:
+        """The same for the same request, once all of it is here."""
+        return (self.url, self.body.digest()) if self.whole else self
+
+
+class CallLog:
+    """What became of one attempt's calls."""
+
+    def __init__(self, base_url: str, reachable: Reachable) -> None:
+        self.base_url = base_url
+        """The relay's, which the agent gets."""
+        self._reachable = reachable
+        self._open: set[RelayedCall] = set()
+        self._lost: dict[object, list[RelayedCall]] = {}
+        """By request; of a call and those that repeated it the last one."""
+        self._asking: set[asyncio.Task[None]] = set()
+
+    def begin(self, call: RelayedCall) -> None:
+        call.log = self
+        self._open.add(call)
+
+    def answered(self, call: RelayedCall) -> None:
+        """Whatever the answer says: what the gateway itself failed, it has recorded."""
+        self._open.discard(call)
+        self._take_place(call)
+
+    def lost(self, call: RelayedCall, fate: str) -> None:
+        call.lost_at = monotonic()
+        self._take_place(call)
+        self._lose(call, fate)
+
+    def given_up(self, call: RelayedCall) -> None:
+        """The agent left before the answer came: its own affair, unless the gateway is away."""
+        call.lost_at = call.began_at  # its next try may be here before its end is
+        self._lose(call, "got no answer")
+        task = asyncio.get_running_loop().create_task(self._ask(call))
+        self._asking.add(task)
+        task.add_done_callback(self._asking.discard)
+
+    def _lose(self, call: RelayedCall, fate: str) -> None:
+        self._open.discard(call)
+        call.fate = fate
+        self._lost.setdefault(call.key, []).append(call)
+
+    def _take_place(self, call: RelayedCall) -> None:
+        """Of a lost call that this one repeats: of one only, since an agent may ask the same several times at once."""
+        for before in self._lost.get(call.key, ()):
+            if before.lost_at <= call.began_at:
+                self._forget(before)
+                return
+
+    def _forget(self, call: RelayedCall) -> None:
+        lost = self._lost.get(call.key, [])
+        if call in lost:
+            lost.remove(call)
+
+    async def _ask(self, call: RelayedCall) -> None:
+        if await self._reachable():
+            self._forget(call)
+
+    async def trouble(self) -> str | None:
+        """At the end of the attempt: what became of a call that was lost and never answered; None where all is well."""
+        for call in list(self._open):
+            self.given_up(call)
+        while self._asking:
+            await asyncio.wait(self._asking)
+        return next((call.fate for calls in self._lost.values() for call in calls), None)
+
+    def close(self) -> None:
+        """Nothing that it asks is of interest any more."""
+        for task in self._asking:
+            task.cancel()
+
+
+class AgentSide(asyncio.Protocol):
+    """A connection that an agent opened."""
+
+    def __init__(self, origin: Origin) -> None:
+        self._origin = origin
+        self._calls: deque[RelayedCall] = deque()
+        """Not answered yet."""
+        self._coming = RelayedCall()
+        """The last one that began."""
+        self._parser = HttpRequestParser(self)
+        self._followed = True
+        self._head: bytearray | None = bytearray()
+        """Of the next request, until it is whole; None within one."""
+        self._waiting = bytearray()
+        """What came before there was a connection to the gateway."""
+        self._gateway: GatewaySide | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        """Until there is a connection to the gateway, or none can be had."""
+        self._stays = True
+        """Whether both sides mean to go on after the answers that came."""
+        self._fate = ""
+        """What the gateway's side did, once that has ended."""
+
+    # what asyncio calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+        self._connecting = self._origin.start(self._connect())
+
+    def data_received(self, data: bytes) -> None:
+        if self._head is None or not self._followed:
+            self._pass_on(data)
+        else:
+            self._head += data
+            if self._head.lstrip()[:1].isalpha() and b"\r\n\r\n" not in self._head and len(self._head) < HEAD_BYTES:
+                return
+            data, self._head = bytes(self._head), None
+            self._pass_on(self._origin.addressed(data))
+        self._follow(data)
+
+    def pause_writing(self) -> None:
+        if self._gateway is not None:
+            self._gateway.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        if self._gateway is not None:
+            self._gateway.transport.resume_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._origin.forget(self)
+        if self._connecting is not None:
+            self._connecting.cancel()
+        if self._gateway is not None:
+            self._gateway.transport.abort()
+        self._end_calls(lambda log, call: log.given_up(call))
+
+    # what httptools calls
+
+    def on_message_begin(self) -> None:
+        self._coming = RelayedCall()
+        self._calls.append(self._coming)
+        self._head = None
+
+    def on_url(self, url: bytes) -> None:
+        self._coming.url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if name.lower() == b"expect":
+            self._coming.announced = True
+
+    def on_headers_complete(self) -> None:
+        if self._parser.get_method() == b"HEAD":  # its answer announces a body and has none
+            self._followed = False
+        elif (log := self._origin.log_of(self._coming.url)) is not None:
+            log.begin(self._coming)
+
+    def on_body(self, body: bytes) -> None:
+        self._coming.announced = False
+        self._coming.body.update(body)
+
+    def on_message_complete(self) -> None:
+        self._coming.whole = True
+        self._head = bytearray()
+        self._stays = self._parser.should_keep_alive()
+        if self._fate:
+            self._close()
+
+    # what the gateway's side calls
+
+    def connected(self, gateway: GatewaySide) -> None:
+        if self.transport.is_closing():
+            gateway.transport.abort()
+            return
+        self._gateway, self._connecting = gateway, None
+        if self._waiting:
+            waiting, self._waiting = self._waiting, bytearray()
+            self.transport.resume_reading()
+            gateway.transport.write(bytes(waiting))
+
+    def answered(self, stays: bool, fate: str | None) -> None:
+        """The answer to the first call is here; `fate`: it is none of the gateway's."""
+        self._stays = self._stays and stays
+        if self._calls:
+            call = self._calls.popleft()
+            if call.log is not None and fate is not None:
+                call.log.lost(call, fate)
+            elif call.log is not None:
+                call.log.answered(call)
+
+    def gateway_ended(self, fate: str) -> None:
+        """Between two calls nothing is lost: the next one gets a connection of its own. Else this side ends too, once
+        a request that has begun is here: only a whole one can be told in its next try.
+        """
+        self._gateway = self._connecting = None
+        if self._is_idle:
+            self.transport.resume_reading()
+            return
+        self._fate = fate
+        if not self._followed or not self._calls or self._coming.whole:
+            self._close()
+            return
+        if self._coming.announced:
+            self.transport.write(GO_ON)
+        self.transport.resume_reading()
+
+    @property
+    def _is_idle(self) -> bool:
+        between = self._head is not None and not self._calls
+        return between and self._followed and self._stays
+
+    def leave_alone(self) -> None:
+        """Pass bytes on and judge nothing: what is said here is no HTTP that the gateway serves."""
+        self._followed = False
+        if self._head:
+            self._pass_on(bytes(self._head))
+        self._head = None
+        self._end_calls(lambda log, call: log.answered(call))
+        if self._fate:
+            self._close()
+
+    def _close(self) -> None:
+        self._end_calls(lambda log, call: log.lost(call, self._fate))
+        self.transport.close()
+
+    def _end_calls(self, end: Callable[[CallLog, RelayedCall], None]) -> None:
+        while self._calls:
+            call = self._calls.popleft()
+            if call.log is not None:
+                end(call.log, call)
+
+    def _follow(self, data: bytes) -> None:
+        if not self._followed:
+            return
+        try:
+            self._parser.feed_data(data)
+        except (HttpParserError, HttpParserUpgrade):
+            self.leave_alone()
+
+    async def _connect(self) -> None:
+        try:
+            await self._origin.connect(self)
+        except (OSError, TimeoutError):
+            self.gateway_ended("was refused")
+
+    def _pass_on(self, data: bytes) -> None:
+        if self._fate:
+            return
+        if self._gateway is not None:
+            self._gateway.transport.write(data)
+        else:
+            self._connecting = self._connecting or self._origin.start(self._connect())
+            self._waiting += data
+            if len(self._waiting) > HELD_BYTES:
+                self.transport.pause_reading()
+
+
+class GatewaySide(asyncio.Protocol):
+    """The connection to the gateway that belongs to it."""
+
+    def __init__(self, agent: AgentSide) -> None:
+        self._agent = agent
+        self._parser: HttpResponseParser | None = HttpResponseParser(self)
+        self._recorded = False
+        self._framed = True
+        """Whether the answer under way says where it ends; else the connection's end does."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+        keep_transport_alive(transport)
+        self._agent.connected(self)
+
+    def data_received(self, data: bytes) -> None:
+        self._agent.transport.write(data)
+        if self._parser is not None:
+            try:
+                self._parser.feed_data(data)
+            except (HttpParserError, HttpParserUpgrade):
+                self._parser = None
+                self._agent.leave_alone()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        name = name.lower()
+        self._recorded |= name == RECORDED
+        self._framed |= name in FRAMES
+
+    def on_message_begin(self) -> None:
+        self._recorded = self._framed = False
+
+    def on_message_complete(self) -> None:
+        parser = cast("HttpResponseParser", self._parser)
+        status = parser.get_status_code()
+        self._framed = True
+        if status >= 200:  # 100 announces the answer
+            fate = f"was answered {status}" if status in AWAY and not self._recorded else None
+            self._agent.answered(parser.should_keep_alive(), fate)
+
+    def pause_writing(self) -> None:
+        self._agent.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        self._agent.transport.resume_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if exc is None and not self._framed and self._parser is not None:
+            self.on_message_complete()
+        self._agent.gateway_ended("was cut")
+
+
+class Origin:
+    """A gateway, and the port on which attempts reach it."""
+
+    def __init__(self, url: SplitResult, logs: dict[bytes, CallLog]) -> None:
+        self._host, self._port = url.hostname or LOOPBACK, url.port or (443 if url.scheme == "https" else 80)
+        self._tls = ssl.create_default_context() if url.scheme == "https" else None
+        self._host_line = b"\r\nHost: " + url.netloc.encode()
+        self._logs = logs
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._agents: set[AgentSide] = set()
+        self._server: asyncio.Server | None = None
+        self.port = 0
+
+    async def listen(self) -> None:
+        self._server = await asyncio.get_running_loop().create_server(self._accept, LOOPBACK, 0, backlog=1024)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def close(self) -> None:
+        """End everything."""
+        if self._server is not None:
+            self._server.close()
+        for agent in list(self._agents):
+            agent.transport.abort()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def log_of(self, url: bytes) -> CallLog | None:
+        """Of the attempt that a request's path names."""
+        named = ATTEMPT.search(url)
+        return self._logs.get(named[1]) if named else None
+
+    def addressed(self, data: bytes) -> bytes:
+        """A request's beginning with the gateway's own host in it: what stands before a gateway may go by that."""
+        head, end, body = data.partition(b"\r\n\r\n")
+        return HOST.sub(self._host_line, head, count=1) + end + body
+
+    def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def connect(self, agent: AgentSide) -> None:
+        """Give a connection its counterpart.
+
+        Raises:
+            OSError, TimeoutError: the gateway is out of reach.
+        """
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(CONNECT_SECONDS):
+            await loop.create_connection(lambda: GatewaySide(agent), self._host, self._port, ssl=self._tls)
+
+    def _accept(self) -> AgentSide:
+        agent = AgentSide(self)
+        self._agents.add(agent)
+        return agent
+
+    def forget(self, agent: AgentSide) -> None:
+        self._agents.discard(agent)
+
+
+class Relay:
+    """The ways of a runner's attempts to their gateway."""
+
+    def __init__(self, reachable: Reachable) -> None:
+        self._reachable = reachable
+        self._logs: dict[bytes, CallLog] = {}
+        self._origins: dict[str, Origin] = {}
+        self._opening = asyncio.Lock()
+
+    @asynccontextmanager
+    async def followed(self, opened: OpenedAttempt) -> AsyncGenerator[CallLog]:
+        """An attempt whose calls are followed until the end of this."""
+        url = urlsplit(opened.base_url)
+        origin = await self._origin(url)
+        key = opened.attempt_id.encode()
+        log = CallLog(url._replace(scheme="http", netloc=f"{LOOPBACK}:{origin.port}").geturl(), self._reachable)
+        self._logs[key] = log
+        try:
+            yield log
+        finally:
+            del self._logs[key]
+            log.close()
+
+    async def _origin(self, url: SplitResult) -> Origin:
+        async with self._opening:
+            name = f"{url.scheme}://{url.netloc}"
+            if name not in self._origins:
+                origin = Origin(url, self._logs)
+                await origin.listen()
+                self._origins[name] = origin
+            return self._origins[name]
+
+    async def close(self) -> None:
+        """End all ways."""
+        for origin in self._origins.values():
+            await origin.close()
+        self._origins.clear()

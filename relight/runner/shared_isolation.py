@@ -1,0 +1,193 @@
+"""Many attempts in one process: for agents that mostly wait, when a process for each would cost too much.
+
+What one that blocks takes from the others is not counted for them. One that hangs is cancelled first. If it ignores
+that, its process is killed: the others in it end as `infrastructure`, so that they are tried again, and the next call
+gets a fresh process. A call that asks to be alone gets a process of its own. Agents read their model's address from
+the `llm` parameter here: all calls share the environment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import sys
+from collections.abc import Sequence
+from typing import Any, Final
+
+import orjson
+
+from relight.runner.agent_call import AgentCall, AgentOutcome
+from relight.runner.collector import Collector, OnSpan
+from relight.runner.exit_report import ExitReport
+from relight.runner.fork_server import ForkServer, ForkServerOptions, ForkServerSupervisor
+from relight.runner.forked_process import ForkedProcess
+from relight.runner.process_isolation import KILL_GRACE_SECONDS, ForkServerRunner, IsolatedRunner
+from relight.types.rollout import FailureClass
+
+CANCEL_GRACE_SECONDS: Final = 5.0
+"""How long a cancelled call may take to end before its process is killed."""
+
+
+class _Running:
+    """A call in a shared process."""
+
+    def __init__(self, number: int, collector: Collector) -> None:
+        self.number = number
+        self.collector = collector
+        self.process: _Shared | None = None
+        self.held_seconds = 0.0
+        """Time in which another call blocked their process."""
+        self.done = asyncio.Event()
+
+
+class _Shared:
+    """One shared process and the calls in it."""
+
+    def __init__(self, template: ForkServer) -> None:
+        self.calls: dict[int, _Running] = {}
+        self.ended: ExitReport | None = None
+        self.why = ""
+        """Why it was killed, if it was."""
+        self._alone = False
+        self._template = template
+        self._process: ForkedProcess = template.fork("shared", self._take)
+        self._process.exited.add_done_callback(self._has_ended)
+
+    async def send(self, message: bytes) -> None:
+        await self._template.until_forked(self._process)
+        await self._process.send(message)
+
+    def _take(self, message: dict[str, Any], size_bytes: int) -> None:
+        running = self.calls.get(message.get("call", -1))
+        if running is None:
+            return
+        if message.get("op") == "blocks":
+            self._hold_up(running, float(message.get("seconds", 0.0)))
+            return
+        running.collector.take(message, size_bytes)
+        if running.collector.ended is not None:
+            running.done.set()
+
+    def _hold_up(self, blocking: _Running, seconds: float) -> None:
+        for running in self.calls.values():
+            if running is not blocking:
+                running.held_seconds += seconds
+
+    def _has_ended(self, exited: asyncio.Future[ExitReport]) -> None:
+        self.ended = exited.result()
+        unfinished = [running for running in self.calls.values() if not running.done.is_set()]
+        self._alone = len(unfinished) == 1 and not self.why
+        for running in unfinished:
+            running.done.set()
+
+    def report_for(self, running: _Running) -> ExitReport:
+        """The end of a call that its process took with it."""
+        if self.ended is None or running.collector.ended is not None:
+            return ExitReport()
+        running.collector.violation = self._process.violation
+        running.collector.tail.write(self._process.output.tail.text().encode())
+        if self._alone or self.ended.lost is not None:
+            return self.ended
+        how = f"exit code {self.ended.code}, signal {self.ended.signal}"
+        lost = self.why or f"the process that it shared with other attempts ended ({how})"
+        return ExitReport(lost=lost, excused=bool(self.why))
+
+    async def end(self, why: str) -> None:
+        """Kill it, with all calls in it."""
+        self.why = self.why or why
+        await self._template.end(self._process, KILL_GRACE_SECONDS)
+
+    async def settle(self) -> None:
+        """When it has ended, nothing of it is alive after this."""
+        if self.ended is not None:
+            await self._template.until_exited(self._process)
+
+
+class SharedRunner(ForkServerRunner):
+    """Runs agents side by side in one process."""
+
+    def __init__(
+        self,
+        references: Sequence[str],
+        *,
+        passed_environment: Sequence[str] = (),
+        python: str | None = None,
+        cancel_grace_seconds: float = CANCEL_GRACE_SECONDS,
+    ) -> None:
+        options = ForkServerOptions(tuple(references), tuple(passed_environment), python or sys.executable)
+        super().__init__(ForkServerSupervisor(options))
+        self._isolated = IsolatedRunner(references, keeper=self._keeper)
+        self._grace_seconds = cancel_grace_seconds
+        self._numbers = itertools.count()
+        self._running: dict[str, _Running] = {}
+        self._shared: _Shared | None = None
+        self._forking = asyncio.Lock()
+
+    async def call(self, call: AgentCall, *, on_span: OnSpan | None = None) -> AgentOutcome:
+        """Run one attempt to its end. Cancelling this ends the attempt first."""
+        if call.alone:
+            return await self._isolated.call(call, on_span=on_span)
+        if call.call_id in self._running:
+            raise ValueError(f"call {call.call_id!r} is running already")
+        running = _Running(next(self._numbers), Collector(call, on_span))
+        self._running[call.call_id] = running
+        try:
+            return await self._run(running)
+        finally:
+            del self._running[call.call_id]
+
+    async def _run(self, running: _Running) -> AgentOutcome:
+        shared = running.process = await self._process()
+        if running.collector.killed:
+            return running.collector.outcome(ExitReport())
+        shared.calls[running.number] = running
+        try:
+            await shared.send(_request(running))
+            await running.done.wait()
+            report = shared.report_for(running)
+            await shared.settle()
+        except BaseException:
+            await self._end(running, "its call was cancelled")
+            raise
+        finally:
+            shared.calls.pop(running.number, None)
+        return running.collector.outcome(report)
+
+    async def _process(self) -> _Shared:
+        async with self._forking:
+            if self._shared is None or self._shared.ended is not None or self._shared.why:
+                self._shared = _Shared(await self._keeper.ready())
+            return self._shared
+
+    async def kill(self, call_id: str, reason: FailureClass, detail: str = "") -> bool:
+        """End a call: by cancelling it, or else together with its process. False: there is no such call."""
+        running = self._running.get(call_id)
+        if running is None:
+            return await self._isolated.kill(call_id, reason, detail)
+        running.collector.kill(reason, detail)
+        await self._end(running, reason.value)
+        return True
+
+    def held_seconds(self, call_id: str) -> float:
+        """How long other calls have blocked the process of this one, so far."""
+        running = self._running.get(call_id)
+        return running.held_seconds if running else 0.0
+
+    async def _end(self, running: _Running, why: str) -> None:
+        shared = running.process
+        if shared is None or running.done.is_set():
+            return
+        await shared.send(orjson.dumps({"op": "cancel", "call": running.number}))
+        try:
+            async with asyncio.timeout(self._grace_seconds):
+                await running.done.wait()
+        except TimeoutError:
+            call = running.collector.call
+            await shared.end(
+                f"the process that it shared with attempt {call.call_id} was killed, "
+                f"because that one ({why}) ignored its cancellation"
+            )
+
+
+def _request(running: _Running) -> bytes:
+    return b'{"op":"call","call":%d,%s' % (running.number, running.collector.call.payload()[1:])

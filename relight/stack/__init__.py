@@ -1,0 +1,1 @@
+"""The embedded stack: every process of a cluster on one machine."""

@@ -1,0 +1,113 @@
+"""Where each part of the embedded stack listens, and which parts it does not start because an address was given.
+
+Usual ports first, then those of the last time, then any free one. An address that was given is used as it is.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from relight.settings import PROFILE, Resolved, Settings, read_stack, resolve
+from relight.stack.ports import LOOPBACK, choose, require_free
+
+USUAL_PORTS: Mapping[str, int] = {"temporal": 7233, "temporal_ui": 8233, "store": 4747, "gateway": 4748}
+DRAIN_SECONDS = 2.0
+"""How long work under way may go on when the stack is stopped, unless a setting says otherwise; short for Ctrl-C."""
+
+
+@dataclass(frozen=True)
+class Addresses:
+    """The stack's settings, and which parts are left to start."""
+
+    settings: Settings
+    own_postgres: bool
+    own_temporal: bool
+    ports: Mapping[str, int]
+
+
+def decide(flags: Mapping[str, Any], postgres_url: str | None) -> Addresses:
+    """Choose addresses; `postgres_url` is the embedded server's.
+
+    Raises:
+        StackError: an address that was given is in use.
+    """
+    resolved = resolve(flags)
+    home = resolved.settings.home.absolute()
+    temporal = resolved.settings.temporal_address if is_given(resolved, "temporal_address") else None
+    own_postgres = not is_given(resolved, "postgres_url")
+    ports = choose_ports(read_stack(home).get("ports", {}))
+    changes: dict[str, Any] = {"home": home, "data_root": resolved.settings.data_root.absolute()}
+    if not is_given(resolved, "drain_seconds"):
+        changes["drain_seconds"] = DRAIN_SECONDS
+    for service in ("store", "gateway"):
+        name = f"{service}_url"
+        if is_given(resolved, name):
+            require_free(getattr(resolved.settings, name), service, resolved.sources[name])
+        else:
+            changes[name] = f"http://{LOOPBACK}:{ports[service]}"
+    if own_postgres:
+        changes["postgres_url"] = postgres_url
+    changes["temporal_address"] = temporal or f"{LOOPBACK}:{ports['temporal']}"
+    changes["temporal_embedded"] = temporal is None
+    if not temporal:
+        changes["temporal_ui_url"] = f"http://{LOOPBACK}:{ports['temporal_ui']}"
+    elif not is_given(resolved, "temporal_ui_url"):
+        changes["temporal_ui_url"] = None
+    settings = resolved.settings.model_copy(update=changes)
+    return Addresses(settings, own_postgres=own_postgres, own_temporal=temporal is None, ports=ports)
+
+
+def is_given(resolved: Resolved, name: str) -> bool:
+    """Whether a setting came from outside: a flag, the environment or a profile of Temporal's."""
+    source = resolved.sources[name]
+    return source == "flag" or source.startswith(("environment", PROFILE))
+
+
+def choose_ports(last: Mapping[str, int]) -> dict[str, int]:
+    """A free port for each name; those of the last time where they are free, so that addresses stay."""
+    chosen: dict[str, int] = {}
+    for name, usual in USUAL_PORTS.items():
+        wanted = [port for port in (last.get(name), usual) if isinstance(port, int)]
+        chosen[name] = choose(wanted, chosen.values())
+    return chosen
+
+
+def shown_settings(addresses: Addresses) -> dict[str, Any]:
+    """What `stack.json` holds for other processes of this home; no secret that came from outside."""
+    settings = addresses.settings
+    names = ["store_url", "gateway_url", "data_root"]
+    names += ["temporal_address", "temporal_embedded", "temporal_namespace", "temporal_ui_url"]
+    if addresses.own_postgres:
+        names.append("postgres_url")
+    return {name: _plain(getattr(settings, name)) for name in names if getattr(settings, name) is not None}
+
+
+def environment(addresses: Addresses, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The environment of the stack's processes: the addresses of all parts."""
+    settings = addresses.settings
+    own = {
+        name: value for name, value in environ.items() if not (addresses.own_temporal and name.startswith("TEMPORAL_"))
+    }
+    own |= {
+        "PYTHONUNBUFFERED": "1",
+        "RELIGHT_HOME": str(settings.home),
+        "RELIGHT_DATA_ROOT": str(settings.data_root),
+        "RELIGHT_STORE_URL": settings.store_url,
+        "RELIGHT_GATEWAY_URL": settings.gateway_url,
+        "RELIGHT_LOG_LEVEL": settings.log_level,
+        "RELIGHT_DRAIN_SECONDS": str(settings.drain_seconds),
+        "RELIGHT_TEMPORAL_EMBEDDED": str(settings.temporal_embedded),
+        "TEMPORAL_ADDRESS": settings.temporal_address,
+        "TEMPORAL_NAMESPACE": settings.temporal_namespace,
+    }
+    if settings.temporal_ui_url:
+        own["RELIGHT_TEMPORAL_UI_URL"] = settings.temporal_ui_url
+    return own
+
+
+def _plain(value: Any) -> Any:
+    return str(value) if isinstance(value, Path) else value

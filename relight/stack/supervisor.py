@@ -1,0 +1,257 @@
+"""The embedded stack's processes: tied to this one, restarted, stopped in order.
+
+A child runs in a session of its own, writes to its own log file, and ends when this process ends (processes/child.py).
+One that dies is started again, with a backoff that a minute of life resets. What is left of its group is killed first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from relight.errors import RelightError, StackError
+from relight.processes.child import ChildProcess, describe_exit, reason_in_log, tied_to_parent
+from relight.retrying import ExponentialBackoff
+
+BAD_INPUT = 2
+"""Exit code with which Relight's commands refuse their input; to try again would change nothing."""
+BOOT_TRIES = 3
+FIRST_DELAY_SECONDS = 0.5
+LONGEST_DELAY_SECONDS = 30.0
+HEALTHY_SECONDS = 60.0
+LONGEST_LOG_BYTES = 32 * 1024 * 1024
+"""A longer log is renamed when its part starts; one old log is kept."""
+
+FAILED_CHECKS = 2
+"""So many checks in a row that fail make a part that was ready `unresponsive`."""
+
+State = Literal["waiting", "starting", "ready", "unresponsive", "stopping", "restarting", "stopped"]
+
+
+@dataclass(frozen=True)
+class StackEvent:
+    """An event of the stack: for people (`text`) and for programs (the rest)."""
+
+    kind: str
+    name: str
+    text: str
+    data: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+async def _nothing() -> None:
+    """For parts that need no preparation."""
+
+
+Preparation = Callable[[], Awaitable[Sequence[str] | None]]
+"""Returns the command to run, or None for the part's own."""
+
+
+def _never() -> bool:
+    """For parts whose shutdown can't be seen."""
+    return False
+
+
+@dataclass(frozen=True)
+class ManagedProcess:
+    """How one process of the stack is run."""
+
+    name: str
+    command: Sequence[str]
+    log: Path
+    ready: Callable[[int], Awaitable[bool]]
+    """Asked again and again with the process id, until it is true."""
+    environment: Mapping[str, str]
+    folder: Path
+    prepare: Preparation = _nothing
+    """Run before each start."""
+    cancel_prepare: bool = False
+    """Whether a stop cancels `prepare`; else it runs to its end first."""
+    user: str | None = None
+    stop_stage: int = 0
+    """Lower stages are stopped first."""
+    stop_signal: signal.Signals = signal.SIGTERM
+    stop_seconds: float = 5.0
+    death_signal: signal.Signals = signal.SIGKILL
+    """What the kernel sends it when this process dies."""
+    ask_seconds: float = 0.1
+    """Pause between two checks whether it is ready."""
+    answers: Callable[[int], Awaitable[bool]] | None = None
+    """Asked now and then with the process id once it was ready; None: it is not asked."""
+    check_seconds: float = 2.0
+    """Pause between two such checks."""
+    is_ending: Callable[[], bool] = _never
+    """Whether it is shutting down; asked as often as `ready` and `answers` are."""
+    end_signals: Sequence[tuple[signal.Signals, float]] = ()
+    """What it is sent when it shuts down and `stop` was not called, and how long each may take."""
+
+
+class ProcessSupervisor:
+    """Keeps one part running."""
+
+    def __init__(self, part: ManagedProcess, report: Callable[[StackEvent], None]) -> None:
+        self.part = part
+        self.state: State = "waiting"
+        self.restarts = 0
+        self.ready = asyncio.Event()
+        self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Fails when the part can't be booted."""
+        self._report = report
+        self._process: ChildProcess | None = None
+        self._stopping = asyncio.Event()
+        self._was_ready = False
+        self._deaths_at_boot = 0
+
+    @property
+    def pid(self) -> int | None:
+        """Process id while it runs."""
+        return self._process.pid if self._process and self._process.alive else None
+
+    def as_data(self) -> dict[str, Any]:
+        """What the stack's file says about it."""
+        return {"pid": self.pid, "state": self.state, "restarts": self.restarts, "log": str(self.part.log)}
+
+    async def run(self) -> None:
+        """Start it, and start it again, until `stop`."""
+        backoff = ExponentialBackoff(FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS)
+        while not self._stopping.is_set():
+            started = asyncio.get_running_loop().time()
+            reason = await self._run_once()
+            if self._stopping.is_set() or self.failure.done():
+                break
+            if asyncio.get_running_loop().time() - started >= HEALTHY_SECONDS:
+                backoff.reset()
+            delay = backoff.advance()
+            self.restarts += 1
+            self._enter("restarting", f"{self.part.name} {reason}; restart in {delay:g} s", restart_seconds=delay)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), delay)
+        self._enter("stopped", f"{self.part.name} stopped")
+
+    async def stop(self) -> None:
+        """Ask it to end; after `stop_seconds` kill its group."""
+        self._stopping.set()
+        if self._process and self._process.alive:
+            await self._process.stop(self.part.stop_seconds, self.part.stop_signal)
+
+    def kill_now(self) -> None:
+        """Kill its group."""
+        self._stopping.set()
+        if self._process and self._process.alive:
+            self._process.kill_rest()
+
+    async def _run_once(self) -> str:
+        try:
+            command = await self._prepared() or self.part.command
+            if self._stopping.is_set():
+                return "was not started"
+            process = self._process = await self._spawn(command)
+        except (RelightError, OSError) as error:
+            self._give_up_at_boot(str(error), final=isinstance(error, RelightError))
+            return f"can't be started: {error}"
+        pid = process.pid
+        if self._stopping.is_set():  # `stop` was called while it was being started
+            process.kill_rest()
+        self._enter("starting", f"{self.part.name} starts (pid {pid})")
+        watch = asyncio.create_task(self._watch(process))
+        try:
+            status = await process.wait()
+        finally:
+            watch.cancel()
+            self.ready.clear()
+            process.kill_rest()
+        if not self._stopping.is_set():
+            self._give_up_at_boot(f"{describe_exit(status)}: {reason_in_log(self.part.log)}", final=status == BAD_INPUT)
+        return f"(pid {pid}) died: {describe_exit(status)}"
+
+    async def _prepared(self) -> Sequence[str] | None:
+        if not self.part.cancel_prepare:
+            return await self.part.prepare()
+        preparing = asyncio.ensure_future(self.part.prepare())
+        stopping = asyncio.create_task(self._stopping.wait())
+        try:
+            await asyncio.wait([preparing, stopping], return_when=asyncio.FIRST_COMPLETED)
+            return preparing.result() if preparing.done() else None
+        finally:
+            for task in (preparing, stopping):
+                task.cancel()
+
+    async def _spawn(self, command: Sequence[str]) -> ChildProcess:
+        part = self.part
+        if part.log.exists() and part.log.stat().st_size > LONGEST_LOG_BYTES:
+            part.log.replace(part.log.with_suffix(".old.log"))
+        tied = tied_to_parent(command, part.death_signal, part.user)
+        return await ChildProcess.start(tied, environment=part.environment, log=part.log, folder=part.folder)
+
+    async def _watch(self, process: ChildProcess) -> None:
+        """Follow whether it is ready, and then whether it goes on answering; where it shuts down, make it end."""
+        name, pid, started = self.part.name, process.pid, asyncio.get_running_loop().time()
+        if await self._wait_for_answer(pid, self.part.ready, self.part.ask_seconds):
+            seconds = asyncio.get_running_loop().time() - started
+            self._become_ready(f"{name} is ready after {seconds:.1f} s", seconds=round(seconds, 3))
+            while self.part.answers and await self._wait_for_silence(pid, self.part.answers):
+                self.ready.clear()
+                self._enter("unresponsive", f"{name} (pid {pid}) runs and does not answer")
+                if not await self._wait_for_answer(pid, self.part.answers, self.part.ask_seconds):
+                    break
+                self._become_ready(f"{name} answers again")
+        if self.part.is_ending():
+            await self._end_sessions(process)
+
+    def _become_ready(self, text: str, **data: Any) -> None:
+        self._was_ready = True
+        self.ready.set()
+        self._enter("ready", text, **data)
+
+    async def _wait_for_answer(self, pid: int, ask: Callable[[int], Awaitable[bool]], pause_seconds: float) -> bool:
+        """Wait for an answer; False: there will be none, since it is shutting down."""
+        while not self.part.is_ending():
+            if await _is_answered(ask(pid)):
+                return True
+            await asyncio.sleep(pause_seconds)
+        return False
+
+    async def _wait_for_silence(self, pid: int, ask: Callable[[int], Awaitable[bool]]) -> bool:
+        """Wait until it does not answer any more; False: it is shutting down."""
+        failed = 0
+        while failed < FAILED_CHECKS:
+            await asyncio.sleep(self.part.check_seconds)
+            if self.part.is_ending():
+                return False
+            failed = 0 if await _is_answered(ask(pid)) else failed + 1
+        return True
+
+    async def _end_sessions(self, process: ChildProcess) -> None:
+        """It was asked by another process to end once all sessions have left, and ours stay: end it without them."""
+        if self._stopping.is_set():
+            return
+        self.ready.clear()
+        text = f"{self.part.name} (pid {process.pid}) is shutting down and waits for its sessions: they are ended"
+        self._enter("stopping", text)
+        for number, seconds in self.part.end_signals:
+            with suppress(ProcessLookupError):
+                os.kill(process.pid, number)
+            await asyncio.sleep(seconds)
+        process.kill_rest()
+
+    def _give_up_at_boot(self, reason: str, *, final: bool) -> None:
+        self._deaths_at_boot += 1
+        if self._was_ready or self.failure.done() or not (final or self._deaths_at_boot >= BOOT_TRIES):
+            return
+        self.failure.set_exception(StackError(f"{self.part.name} can't be started: {reason} (log: {self.part.log})"))
+
+    def _enter(self, state: State, text: str, **data: Any) -> None:
+        self.state = state
+        self._report(StackEvent(state, self.part.name, text, {"pid": self.pid, **data}))
+
+
+async def _is_answered(question: Awaitable[bool]) -> bool:
+    try:
+        return await question
+    except (RelightError, OSError, TimeoutError):  # not yet, or not now
+        return False

@@ -1,0 +1,1 @@
+"""The attempt store: what runners and the gateway ask for."""

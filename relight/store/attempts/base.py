@@ -1,0 +1,124 @@
+"""What runner and gateway need from the store.
+
+Three things implement it with the same rules: `PostgresStore`, `StoreClient` (HTTP) and `MemoryStore`. Every call may
+be sent twice; the second one answers like the first and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from relight.types.wire import (
+    AttemptOutcome,
+    CallContext,
+    CallFailure,
+    CommitResult,
+    DeliveryMark,
+    EngineInfo,
+    FinishRequest,
+    GenerationRecord,
+    GradingRequest,
+    OpenAnswer,
+    OpenRequest,
+    RecalledCall,
+    RecallRequest,
+    ResolveRequest,
+    SpanRecord,
+    Transcript,
+    WorkerReport,
+)
+
+
+class AttemptStore(Protocol):
+    """Attempts, their model calls and their spans."""
+
+    async def open_attempt(self, request: OpenRequest) -> OpenAnswer:
+        """Open an attempt, or say why none is opened.
+
+        An earlier attempt that is still open closes as `infrastructure` and counts as a death of the rollout.
+
+        Raises:
+            NotFoundError: there is no such rollout.
+        """
+        ...
+
+    async def finish_attempt(self, request: FinishRequest) -> AttemptOutcome:
+        """Close an attempt and move its rollout on, in one transaction; the answer is what was recorded.
+
+        Raises:
+            NotFoundError: there is no such attempt.
+            ConflictError: the fence is not the attempt's, or a newer attempt exists. Its spans are kept.
+        """
+        ...
+
+    async def await_grading(self, handed: GradingRequest) -> None:
+        """Keep what the agent left, and settle which answers reached it; the attempt stays open for its grader.
+
+        Raises:
+            NotFoundError: there is no such attempt.
+            ConflictError: the fence is not the attempt's, or a newer attempt exists.
+        """
+        ...
+
+    async def transcript(self, attempt_id: str) -> Transcript:
+        """What a grader judges an attempt by.
+
+        Raises:
+            NotFoundError: there is no such attempt.
+        """
+        ...
+
+    async def heartbeat(self, attempt_id: str, fence: int, worker_id: str) -> None:
+        """Say that an attempt's process is alive.
+
+        Raises:
+            ConflictError: the attempt has ended, or the fence is not its own.
+        """
+        ...
+
+    async def add_spans(self, rollout_id: str, attempt_id: str, fence: int | None, spans: Sequence[SpanRecord]) -> int:
+        """Keep spans; returns how many were new. A stale or missing fence keeps them all the same, inert.
+
+        Raises:
+            NotFoundError: the rollout has no such attempt.
+        """
+        ...
+
+    async def resolve(self, request: ResolveRequest) -> CallContext:
+        """Who is behind an attempt's token, and how its model calls are served.
+
+        Raises:
+            UnauthorizedError: the token is not this attempt's.
+            ConflictError: the attempt is over.
+        """
+        ...
+
+    async def recall(self, request: RecallRequest) -> RecalledCall:
+        """A call whose answer left for the agent, and did not arrive after all.
+
+        Raises:
+            UnauthorizedError: the token is not this attempt's.
+            ConflictError: the attempt is over.
+        """
+        ...
+
+    async def commit_generations(self, items: Sequence[GenerationRecord]) -> list[CommitResult]:
+        """Record model calls in one transaction; one result each, in order. One bad item does not fail the others."""
+        ...
+
+    async def record_call_failures(self, items: Sequence[CallFailure]) -> None:
+        """Record calls that the platform failed. Those of attempts that are over are dropped."""
+        ...
+
+    async def mark_delivered(self, items: Sequence[DeliveryMark]) -> None:
+        """Record whether answers reached the agent. Marks of attempts that are over are dropped."""
+        ...
+
+    async def engines(self, run: str) -> list[EngineInfo]:
+        """Engines of a run that are ready and hold a version."""
+        ...
+
+    async def register_worker(self, worker: WorkerReport) -> None:
+        """Record a process, or that it is still there."""
+        ...

@@ -1,0 +1,97 @@
+"""Models among a rollout's resources as its attempts reach them: through the gateway, each with a key of its own.
+
+A rollout of no run has no policy: its agent is handed the model of its resources. In a run that is the policy, and a
+`ProxyLLM` among the resources is reached beside it. What is asked of either is recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from pydantic import TypeAdapter
+
+from relight.store.attempts.tokens import attempt_url
+from relight.types.resources import LLM, MAIN_LLM, NamedResources, PromptTemplate, ProxyLLM
+from relight.types.upstreams import POLICY
+from relight.types.wire import ResourceModel
+
+_RESOURCES: TypeAdapter[NamedResources] = TypeAdapter(NamedResources)
+
+
+Model = LLM | ProxyLLM
+
+
+class AttemptEndpoint(NamedTuple):
+    """Whose resources they are, and where its model calls go."""
+
+    gateway_url: str
+    run: str | None
+    rollout_id: str
+    attempt_id: str
+
+    def is_forwarded(self, model: Model) -> bool:
+        """Whether it is a model elsewhere that is reached through the gateway."""
+        elsewhere = _origin(model.endpoint) != _origin(self.gateway_url)
+        return elsewhere and (self.run is None or isinstance(model, ProxyLLM))
+
+    def address(self, model: Model) -> str:
+        """Where it is without the gateway."""
+        url = model.get_base_url(self.rollout_id, self.attempt_id) if isinstance(model, ProxyLLM) else model.endpoint
+        return url.rstrip("/")
+
+    def bound(self, model: Model, token: str, called: str | None = None) -> Model:
+        """The same model at the gateway, with the attempt's key."""
+        root = self.gateway_url.rstrip("/")
+        proxy = isinstance(model, ProxyLLM)
+        endpoint = f"{root}/v1" if proxy else attempt_url(root, self.rollout_id, self.attempt_id)
+        return model.model_copy(update={"endpoint": endpoint, "api_key": token, "model": called or model.model})
+
+
+class BoundResources(NamedTuple):
+    """What an attempt is handed, and which models of it the gateway forwards to."""
+
+    resources: NamedResources
+    forwarded: list[ResourceModel]
+    main: Model | None
+    """What takes the policy's place; None in a run, and where there is no model."""
+
+
+def is_at_gateway(model: Model, gateway_url: str) -> bool:
+    """Whether its endpoint is the gateway itself, and no key was given for it."""
+    if model.api_key is not None or _origin(gateway_url) != _origin(model.endpoint):
+        return False
+    return urlsplit(model.endpoint).path.rstrip("/") in ("", "/v1")
+
+
+def _origin(url: str) -> tuple[str, str]:
+    parts = urlsplit(url)
+    return parts.scheme, parts.netloc
+
+
+def bind_resources(raw: Mapping[str, Any], place: AttemptEndpoint, token: str) -> BoundResources:
+    """Resources as an attempt sees them."""
+    resources = _RESOURCES.validate_python(dict(raw))
+    models = {name: model for name, model in resources.items() if not isinstance(model, PromptTemplate)}
+    here = {name: model for name, model in models.items() if is_at_gateway(model, place.gateway_url)}
+    forwarded = _forwarded(models, place, {model.model for model in here.values()})
+    bound = {name: place.bound(model, token) for name, model in here.items()}
+    bound |= {name: place.bound(models[name], token, target.name) for name, target in forwarded.items()}
+    reached = models | bound
+    main = reached.get(MAIN_LLM) or next(iter(reached.values()), None)
+    return BoundResources(resources | bound, list(forwarded.values()), main if place.run is None else None)
+
+
+def _forwarded(models: Mapping[str, Model], place: AttemptEndpoint, taken: set[str]) -> dict[str, ResourceModel]:
+    """By resource, under names that are different from each other and from `taken`."""
+    taken = taken | ({POLICY} if place.run is not None else set())
+    found: dict[str, ResourceModel] = {}
+    for name, model in models.items():
+        if place.is_forwarded(model):
+            called = f"{name}/{model.model}" if model.model in taken else model.model
+            taken.add(called)
+            found[name] = ResourceModel(
+                name=called, resource=name, base_url=place.address(model), model=model.model, api_key=model.api_key
+            )
+    return found

@@ -1,0 +1,46 @@
+"""Attempt ids, tokens and addresses.
+
+A token is derived from the attempt's id, so that an answer which got lost can be given again; only its hash is stored.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+import time
+from base64 import urlsafe_b64encode
+from hashlib import sha256
+
+KEY_BYTES = 32
+TOKEN_PREFIX = "rl-"
+
+
+def new_key() -> bytes:
+    """A key to derive attempt tokens from."""
+    return secrets.token_bytes(KEY_BYTES)
+
+
+def new_attempt_id() -> str:
+    """An id that sorts by time."""
+    return f"at-{time.time_ns() // 1_000_000:012x}{secrets.token_hex(5)}"
+
+
+def attempt_token(key: bytes, attempt_id: str) -> str:
+    """The token of an attempt."""
+    digest = hmac.digest(key, attempt_id.encode(), "sha256")
+    return TOKEN_PREFIX + urlsafe_b64encode(digest).decode().rstrip("=")
+
+
+def token_hash(token: str) -> str:
+    """What is stored of a token."""
+    return sha256(token.encode()).hexdigest()
+
+
+def attempt_url(gateway_url: str, rollout_id: str, attempt_id: str) -> str:
+    """The base URL that an agent is handed."""
+    return f"{gateway_url.rstrip('/')}/rollout/{rollout_id}/attempt/{attempt_id}/v1"
+
+
+def open_key(rollout_id: str, try_number: int, execution: str) -> str:
+    """What an opening is keyed by (rule 1)."""
+    return f"{rollout_id}/{try_number}/{execution}"

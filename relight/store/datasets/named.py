@@ -1,0 +1,196 @@
+"""Data sets in the store, by name: sent in bounded pieces, put together and named when the last one is there.
+
+A set's rows are immutable and named by their hash, which runs pin; a name says which set a new run takes. Every call
+may be repeated: a piece is what it was sent as last, and an upload that named its set has named it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Any
+
+from relight.datasets import canonical_lines
+from relight.errors import ConflictError, DatasetError, InvalidRequestError, NotFoundError
+from relight.store.database import Connection, Database
+from relight.types.names import RUN_NAME
+from relight.types.views import DatasetView, Page, PieceView
+
+MAX_PIECE_BYTES = 8 * 1024 * 1024
+FORGOTTEN_SECONDS = 24 * 3600.0
+"""How long after its last piece an upload that was not put together is kept."""
+COMPRESSION = 1
+
+
+def check_name(name: str) -> str:
+    """A data set's name; what may be a run's may be one.
+
+    Raises:
+        InvalidRequestError: it can't be one.
+    """
+    if not RUN_NAME.fullmatch(name):
+        raise InvalidRequestError(f"name: {name[:100]!r} is none; it must match {RUN_NAME.pattern}")
+    return name
+
+
+async def keep_piece(
+    database: Database, name: str, upload: str, piece: int, body: bytes, first_line: int, required: Sequence[str]
+) -> PieceView:
+    """Check the rows of a piece and keep them.
+
+    Raises:
+        DatasetError: a line that is no task, or lacks a field; the message names both.
+    """
+    if piece == 0:
+        await database.execute("drop_old_pieces", FORGOTTEN_SECONDS)
+    lines = await asyncio.to_thread(canonical_lines, check_name(name), body, first_line, required)
+    packed = await asyncio.to_thread(zlib.compress, b"".join(lines), COMPRESSION)
+    await database.execute("keep_piece", upload, piece, len(lines), packed)
+    return PieceView(upload=upload, piece=piece, rows=len(lines))
+
+
+async def put_dataset(database: Database, name: str, upload: str, pieces: int, *, replace: bool = False) -> DatasetView:
+    """Put an upload's pieces together under a name.
+
+    Raises:
+        InvalidRequestError: a piece is missing.
+        DatasetError: it has no rows.
+        ConflictError: the name has other rows, and these are not to be replaced.
+    """
+    async with database.transaction() as connection:
+        await database.execute("lock_dataset_name", check_name(name), connection=connection)
+        known = await _find(database, connection, name)
+        if known is not None and known["upload"] == upload:
+            return _view(known)
+        dataset_id = await _assemble(database, connection, name, upload, pieces)
+        if known is not None and known["dataset_id"] != dataset_id and not replace:
+            raise ConflictError(
+                f"data set {name} has other rows ({known['dataset_id'][:12]}); give these another name, or ask to "
+                "replace them: runs that use them keep them"
+            )
+        await database.execute("name_dataset", name, dataset_id, upload, connection=connection)
+        await database.execute("drop_pieces", upload, connection=connection)
+        if known is not None:
+            await _drop_unused(database, connection, known["dataset_id"])
+        return _view(await _get(database, connection, name))
+
+
+async def _assemble(database: Database, connection: Connection, name: str, upload: str, pieces: int) -> str:
+    """The set's id: its rows are there afterwards. One piece at a time is in memory."""
+    there = await database.fetch("list_pieces", upload, connection=connection)
+    missing = next((n for n in range(pieces) if n >= len(there) or there[n]["piece"] != n), None)
+    if missing is not None or len(there) != pieces:
+        what = f"piece {missing} is missing" if missing is not None else f"there are {len(there)}"
+        raise InvalidRequestError(f"pieces: {pieces} are to be put together, but {what}; send each, from 0 on, first")
+    rows = sum(row["row_count"] for row in there)
+    if not rows:
+        raise DatasetError(f"data set {name}: it has no rows; give at least one task")
+    digest = sha256()
+    for piece in range(pieces):
+        digest.update(await _piece(database, connection, upload, piece))
+    dataset_id = digest.hexdigest()
+    source = f"store:{name}"
+    if await database.row("insert_dataset_once", dataset_id, source, rows, connection=connection):
+        position = 0
+        for piece in range(pieces):
+            lines = (await _piece(database, connection, upload, piece)).splitlines()
+            tasks = [line.decode() for line in lines]
+            await database.execute("insert_tasks_at", dataset_id, position, tasks, connection=connection)
+            position += len(tasks)
+    return dataset_id
+
+
+async def _piece(database: Database, connection: Connection, upload: str, piece: int) -> bytes:
+    row = await database.row("read_piece", upload, piece, connection=connection)
+    assert row is not None, "its row is locked"
+    return await asyncio.to_thread(zlib.decompress, row["body"])
+
+
+async def list_datasets(database: Database, after: str = "", limit: int = 100) -> Page[DatasetView]:
+    """Named data sets, by name."""
+    rows = await database.fetch("view_datasets", None, after, limit + 1)
+    items = [_view(row) for row in rows[:limit]]
+    return Page[DatasetView](items=items, next=items[-1].name if len(rows) > limit else None)
+
+
+async def get_dataset(database: Database, name: str, sample: int = 0) -> DatasetView:
+    """A data set by its name, with its first rows.
+
+    Raises:
+        NotFoundError: there is none.
+    """
+    async with database.transaction() as connection:
+        view = _view(await _get(database, connection, name))
+        tasks = await database.fetch("read_tasks", view.dataset_id, sample, connection=connection)
+        return view.model_copy(update={"sample": [row["task"] for row in tasks]})
+
+
+async def delete_dataset(database: Database, name: str) -> None:
+    """Forget a name, and its rows where nothing else needs them.
+
+    Raises:
+        NotFoundError: there is none.
+        ConflictError: runs use it.
+    """
+    async with database.transaction() as connection:
+        await database.execute("lock_dataset_name", name, connection=connection)
+        known = await _get(database, connection, name)
+        await database.execute("lock_dataset", known["dataset_id"], connection=connection)
+        view = _view(await _get(database, connection, name))  # by now with the runs that were just about to use it
+        if view.runs:
+            raise ConflictError(f"data set {name} is used by {', '.join(view.runs)}; it stays as long as they do")
+        await database.execute("unname_dataset", name, connection=connection)
+        await _drop_unused(database, connection, view.dataset_id)
+
+
+async def _drop_unused(database: Database, connection: Connection, dataset_id: str) -> None:
+    """Forget rows that nothing needs any more. Locked first: a run that is about to use them is seen then."""
+    await database.execute("lock_dataset", dataset_id, connection=connection)
+    await database.execute("drop_unused_dataset", dataset_id, connection=connection)
+
+
+async def _find(database: Database, connection: Connection, name: str) -> Any | None:
+    return await database.row("view_datasets", name, "", 1, connection=connection)
+
+
+async def _get(database: Database, connection: Connection, name: str) -> Any:
+    row = await _find(database, connection, name)
+    if row is None:
+        raise NotFoundError(f"there is no data set {name!r}; `relight data list` lists them")
+    return row
+
+
+def _view(row: Any) -> DatasetView:
+    return DatasetView.model_validate(dict(row))
+
+
+async def find_stored(
+    database: Database, source: str, required: Sequence[str], connection: Connection | None = None
+) -> tuple[str, int] | None:
+    """Id and number of rows of a set in the store, named or by its id; None for a path or URL.
+
+    Within a transaction a named set keeps its name until that ends.
+
+    Raises:
+        DatasetError: there is no such set, or a row lacks a field.
+    """
+    kind, _, name = source.partition(":")
+    if kind not in ("store", "dataset"):
+        return None
+    if connection is not None and kind == "store":
+        await database.execute("lock_dataset_name", name, connection=connection)
+    row = await database.row("find_named_dataset" if kind == "store" else "get_dataset", name, connection=connection)
+    if row is None:
+        mend = "send it with `relight data put`" if kind == "store" else "give a path or a URL"
+        raise DatasetError(f"data set {source}: the store has no such set; {mend}")
+    wanted = (row["dataset_id"], list(required))
+    lacking = await database.row("row_without_field", *wanted, connection=connection) if required else None
+    if lacking is not None:
+        state = "is null" if lacking["given"] else "is missing"
+        raise DatasetError(
+            f"data set {source}, row {lacking['position'] + 1}: field {lacking['field']!r} {state}; "
+            "`data.required_fields` asks for it"
+        )
+    return str(row["dataset_id"]), int(row["row_count"])

@@ -1,0 +1,1 @@
+"""What keeps a store healthy: checks, partitions, retention."""

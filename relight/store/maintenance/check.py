@@ -1,0 +1,87 @@
+"""The invariants of the store as SQL: each returns no row when all is well.
+
+The queries are those in `sql/check_*.sql`, by name; the comment under a name is what it says. They read one snapshot,
+so a store may be checked while it works. Nothing is mended here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from relight.errors import PostgresError
+from relight.store.database import Connection, Database, migrations, queries, translated
+
+PREFIX = "check_"
+MAX_ROWS = 20
+"""Most offending rows that a violation names."""
+TIMEOUT_SECONDS = 3600.0
+"""A store of many millions of rows is read once or twice."""
+
+
+@dataclass(frozen=True)
+class Violation:
+    """An invariant that does not hold."""
+
+    invariant: str
+    says: str
+    """The rule, in a sentence."""
+    rows: list[dict[str, Any]]
+    """The first rows that break it."""
+    more: bool
+    """Whether there are more of them."""
+
+
+def invariants() -> dict[str, str]:
+    """Each invariant's query, by its name without the prefix."""
+    return {name.removeprefix(PREFIX): text for name, text in queries().items() if name.startswith(PREFIX)}
+
+
+def head_comment(query: str) -> str:
+    """The comment at the head of a query."""
+    lines: list[str] = []
+    for line in query.splitlines():
+        if not line.startswith("--"):
+            break
+        lines.append(line.removeprefix("--").strip())
+    return " ".join(lines)
+
+
+async def check_store(database: Database) -> list[Violation]:
+    """What does not hold, in one snapshot; nothing is locked and nothing is written.
+
+    Raises:
+        PostgresError: the schema is not the one that these invariants speak of.
+    """
+    async with (
+        translated(),
+        database.pool.acquire() as connection,
+        connection.transaction(isolation="repeatable_read", readonly=True),
+    ):
+        await _require_schema(connection)
+        return await check_on(connection)
+
+
+async def _require_schema(connection: Connection) -> None:
+    wanted, there = migrations()[-1][0], 0
+    if await connection.fetchval("select to_regclass('migrations')") is not None:
+        there = await connection.fetchval("select coalesce(max(version), 0) from migrations")
+    if there != wanted:
+        raise PostgresError(
+            f"the schema is version {there}, and this Relight checks version {wanted}; "
+            + ("start `relight store` once to migrate it" if there < wanted else "use the Relight that migrated it")
+        )
+
+
+async def check_on(connection: Connection) -> list[Violation]:
+    """The same on a connection of one's own, within its transaction."""
+    found = [await _violation(connection, name, query) for name, query in invariants().items()]
+    return [violation for violation in found if violation is not None]
+
+
+async def _violation(connection: Connection, name: str, query: str) -> Violation | None:
+    limited = f"select * from (\n{query}\n) as broken limit {MAX_ROWS + 1}"
+    rows = await connection.fetch(limited, timeout=TIMEOUT_SECONDS)
+    if not rows:
+        return None
+    return Violation(name, head_comment(query), [dict(row) for row in rows[:MAX_ROWS]], len(rows) > MAX_ROWS)

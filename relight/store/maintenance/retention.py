@@ -1,0 +1,169 @@
+"""Retention: days of spans, model calls and bodies that are too old, or too much, are dropped whole.
+
+A day is that on which a rollout was created. Rollouts, attempts, rewards, steps and the ledger stay. A day that an open
+rollout or an open step of an unfinished run needs stays too, whatever its age, and so does today. A day goes in one
+transaction, with all its tables: the bodies are shared by the calls of their day alone, so none is missed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from typing import Literal
+
+from pydantic import ByteSize, TypeAdapter, ValidationError
+
+from relight.errors import ConfigError, PostgresError
+from relight.store.database import Connection, Database
+from relight.store.maintenance.partitions import PARTITION_LOCK
+
+NEXT_DAY = "select min(day) from {table} where $1::date is null or day > $1"
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What is kept; None: no limit."""
+
+    days: int | None = None
+    """So many days before today."""
+    size_bytes: int | None = None
+    """Of all spans, model calls and bodies, with their indexes."""
+
+
+@dataclass
+class Day:
+    """What the store holds of one day."""
+
+    day: date
+    size_bytes: int = 0
+    """Of its own tables; what strayed to a default partition is not measured by day."""
+    tables: list[str] = field(default_factory=list[str])
+    strays: list[str] = field(default_factory=list[str])
+    """Default partitions that hold rows of it."""
+    action: Literal["kept", "dropped"] = "kept"
+    reason: str = ""
+
+
+def parse_days(text: str) -> int:
+    """Days of `30d`, `4w` or `30`.
+
+    Raises:
+        ConfigError: it is none of these.
+    """
+    match = re.fullmatch(r"(\d+)\s*([dw]?)", text.strip().lower())
+    if match is None or not int(match[1]):
+        raise ConfigError(f"an age in days or weeks is needed, such as 30d or 4w; given {text!r}")
+    return int(match[1]) * (7 if match[2] == "w" else 1)
+
+
+def parse_size(text: str) -> int:
+    """Bytes of `50GB`, `1.5TB`, `512MiB` or a plain number.
+
+    Raises:
+        ConfigError: it is none of these.
+    """
+    try:
+        return int(TypeAdapter(ByteSize).validate_python(text.strip()))
+    except ValidationError as error:
+        raise ConfigError(f"a size is needed, such as 50GB, 512MiB or a number of bytes; given {text!r}") from error
+
+
+async def retain(database: Database, policy: Policy, *, dry_run: bool = False) -> list[Day]:
+    """Drop what the policy does not keep, oldest first; returns every day with what became of it.
+
+    With `dry_run` nothing is dropped, and the answer says what would be.
+    """
+    days = await _days(database)
+    needed = {row["day"]: row["holder"] for row in await database.fetch("retention_needed")}
+    today = await database.value("retention_today")
+    for day in choose(days, policy, today, needed):
+        if not dry_run and (hindrance := await _drop(database, day)):
+            day.action, day.reason = "kept", hindrance
+    return days
+
+
+def choose(days: Sequence[Day], policy: Policy, today: date, needed: dict[date, str]) -> list[Day]:
+    """Mark each day; returns those to drop, oldest first."""
+    left = sum(day.size_bytes for day in days)
+    chosen: list[Day] = []
+    for day in sorted(days, key=lambda found: found.day):
+        reason = _excess(day, policy, today, left)
+        if not reason:
+            continue
+        if day.day in needed:
+            day.reason = f"{needed[day.day]} needs it"
+            continue
+        day.action, day.reason = "dropped", reason
+        left -= day.size_bytes
+        chosen.append(day)
+    return chosen
+
+
+def _excess(day: Day, policy: Policy, today: date, left: int) -> str:
+    """Why a day is too much, or nothing."""
+    if day.day >= today:
+        return ""
+    if policy.days is not None and (today - day.day).days > policy.days:
+        return f"older than {policy.days} days"
+    if policy.size_bytes is not None and left > policy.size_bytes:
+        return f"more than {policy.size_bytes} bytes"
+    return ""
+
+
+async def _days(database: Database) -> list[Day]:
+    found: dict[date, Day] = {}
+    for row in await database.fetch("retention_partitions"):
+        if row["day"] is not None:
+            day = found.setdefault(row["day"], Day(row["day"]))
+            day.size_bytes += row["size_bytes"]
+            day.tables.append(row["name"])
+        else:
+            for stray in await _days_in(database, row["name"]):
+                found.setdefault(stray, Day(stray)).strays.append(row["name"])
+    return [found[day] for day in sorted(found)]
+
+
+async def _days_in(database: Database, table: str) -> list[date]:
+    """The days of a default partition, each by one look into its index."""
+    days: list[date] = []
+    async with database.transaction() as connection:
+        while day := await connection.fetchval(NEXT_DAY.format(table=_quoted(table)), days[-1] if days else None):
+            days.append(day)
+    return days
+
+
+async def _drop(database: Database, day: Day) -> str:
+    """Drop a day's tables and its strays; returns what hinders that, or nothing."""
+    try:
+        async with database.transaction() as connection:
+            await connection.execute("set local lock_timeout = '2s'")
+            await connection.execute("select pg_advisory_xact_lock($1)", PARTITION_LOCK)
+            return await _drop_locked(database, connection, day)
+    except PostgresError as error:
+        return f"not now: {error.message}"
+
+
+async def _drop_locked(database: Database, connection: Connection, day: Day) -> str:
+    needed = await database.fetch("retention_needed", connection=connection)
+    if day.day in {row["day"] for row in needed}:
+        return "something needs it again"
+    there = {row["name"] for row in await database.fetch("retention_partitions", connection=connection)}
+    if not day.strays and there.isdisjoint(day.tables):
+        return ""  # another service has dropped it just now
+    await _drop_tables(connection, day)
+    gone = {"day": day.day.isoformat(), "size_bytes": day.size_bytes, "reason": day.reason}
+    await database.execute("retention_audit", gone, connection=connection)
+    return ""
+
+
+async def _drop_tables(connection: Connection, day: Day) -> None:
+    for table in day.strays:
+        await connection.execute(f"delete from {_quoted(table)} where day = $1", day.day)
+    for table in day.tables:
+        await connection.execute(f"drop table if exists {_quoted(table)}")
+
+
+def _quoted(table: str) -> str:
+    return '"' + table.replace('"', '""') + '"'

@@ -1,0 +1,1 @@
+"""The stores in memory, by the same rules as on Postgres."""

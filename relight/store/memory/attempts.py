@@ -1,0 +1,427 @@
+"""The attempt store in memory: the same rules, for tests of runner and gateway.
+
+Nothing survives the process. Runs, rollouts and engines are put in by hand; what the store holds can be read.
+"""
+
+from __future__ import annotations
+
+import hmac
+import time
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from relight.errors import ConflictError, NotFoundError, UnauthorizedError
+from relight.store.attempts.bound_models import AttemptEndpoint, BoundResources, bind_resources
+from relight.store.attempts.tokens import attempt_token, attempt_url, open_key, token_hash
+from relight.store.memory.locking import locked
+from relight.store.memory.rows import AttemptRow, EngineState, MemoryCall, MemoryEngine, MemoryRun, RolloutRow
+from relight.store.memory.tables import ALONE_AFTER, NEXT_NUMBER, Tables
+from relight.store.queue.rules import ENDED
+from relight.store.storable import storable_span, with_reward_checked
+from relight.types.resources import NamedResources
+from relight.types.rollout import PLATFORM_FAILURES, AttemptStatus, FailureClass, RolloutConfig, RolloutStatus
+from relight.types.store import Span, Worker
+from relight.types.upstreams import POLICY
+from relight.types.wire import (
+    AttemptOutcome,
+    CallContext,
+    CallFailure,
+    CommitResult,
+    DeliveryMark,
+    EngineInfo,
+    FinishRequest,
+    GenerationRecord,
+    GradingRequest,
+    OpenAnswer,
+    OpenedAttempt,
+    OpenRequest,
+    RecalledCall,
+    RecallRequest,
+    ResolveRequest,
+    SpanRecord,
+    Transcript,
+    TranscriptCall,
+    WorkerReport,
+)
+
+
+class MemoryStore:
+    """Implements `AttemptStore` in memory, over tables that an `InMemoryLightningStore` may share."""
+
+    def __init__(self, gateway_url: str = "http://127.0.0.1:4748", tables: Tables | None = None) -> None:
+        self.gateway_url = gateway_url
+        self.tables = tables or Tables()
+
+    @property
+    def runs(self) -> dict[str, MemoryRun]:
+        """Runs by name."""
+        return self.tables.runs
+
+    @property
+    def rollouts(self) -> dict[str, RolloutRow]:
+        """Rollouts by id."""
+        return self.tables.rollouts
+
+    def add_run(
+        self,
+        run: str,
+        *,
+        sampling: dict[str, Any] | None = None,
+        isolation: Literal["process", "shared"] = "process",
+        engine_wait_seconds: float = 300.0,
+        grader: str | None = None,
+    ) -> MemoryRun:
+        """Put a run in; `add_rollout` and `add_engine` do so by themselves, with defaults."""
+        self.runs[run] = MemoryRun(sampling or {}, isolation, engine_wait_seconds, grader)
+        return self.runs[run]
+
+    def add_rollout(
+        self,
+        rollout_id: str,
+        *,
+        run: str | None = "demo",
+        step: int | None = 1,
+        input: Any = None,
+        mode: Literal["train", "val", "test"] | None = "train",
+        resources: NamedResources | None = None,
+        config: RolloutConfig | None = None,
+        seed_base: str | None = None,
+        min_version: int | None = None,
+        max_version: int | None = None,
+        metadata: dict[str, Any] | None = None,
+        resources_id: str | None = None,
+    ) -> RolloutRow:
+        """Put a rollout in."""
+        if run is not None and run not in self.runs:
+            self.add_run(run)
+        row = self.rollouts[rollout_id] = RolloutRow(
+            rollout_id=rollout_id,
+            by_queue=False,
+            run=run,
+            step=step,
+            input=input,
+            mode=mode,
+            config=config or RolloutConfig(),
+            seed_base=rollout_id if seed_base is None else seed_base,
+            min_version=min_version,
+            max_version=max_version,
+            metadata=metadata or {},
+        )
+        if resources is not None:
+            resources_id = self.tables.set_resources(resources_id or f"rs-{rollout_id}", resources).resources_id
+        self.tables.pin(row, resources_id)
+        return row
+
+    def add_engine(
+        self,
+        engine_id: str = "engine-1",
+        *,
+        run: str = "demo",
+        url: str = "http://127.0.0.1:8000",
+        model: str = "policy",
+        version: int = 0,
+        state: EngineState = "ready",
+    ) -> MemoryEngine:
+        """Put an engine in, or let it load another version or change its state."""
+        if run not in self.runs:
+            self.add_run(run)
+        old = self.tables.engines.get(engine_id)
+        loads = [*(old.loads if old else []), (time.time(), version)]
+        info = EngineInfo(engine_id=engine_id, run=run, url=url, model=model, version=version, load=len(loads))
+        self.tables.engines[engine_id] = MemoryEngine(info, state, loads)
+        return self.tables.engines[engine_id]
+
+    def set_paused(self, run: str, paused: bool = True) -> None:
+        """Pause or resume a run."""
+        self.runs[run].paused = paused
+
+    def cancel(self, rollout_id: str) -> None:
+        """Cancel a rollout."""
+        self.tables.set_status(self.rollouts[rollout_id], RolloutStatus.CANCELLED)
+
+    def close(self, rollout_id: str, attempt_id: str = "none") -> None:
+        """Say which attempt counts, as the closing of its batch does."""
+        self.rollouts[rollout_id].counted = attempt_id
+
+    def attempt(self, attempt_id: str) -> AttemptRow:
+        """An attempt's row."""
+        return self.tables.attempts[attempt_id]
+
+    @locked
+    async def open_attempt(self, request: OpenRequest) -> OpenAnswer:
+        """Open an attempt, or say why none is opened."""
+        rollout = self.tables.row(request.rollout_id)
+        key = open_key(request.rollout_id, request.try_number, request.execution)
+        if rollout.status is RolloutStatus.CANCELLED:
+            return OpenAnswer(state="gone", reason="the rollout is cancelled")
+        newest = rollout.newest
+        if newest and newest.open_key == key and not newest.ended:
+            return self._opened(rollout, newest)
+        refusal = self._refusal(rollout, request.try_number, key)
+        if refusal:
+            return refusal
+        if newest and not newest.ended:
+            self.tables.end_open_attempt(
+                rollout, FailureClass.INFRASTRUCTURE, "its process died, or lost touch with the platform"
+            )
+            if self.tables.count_death(rollout):
+                return OpenAnswer(state="finished", reason="quarantined", outcome=newest.outcome)
+        attempt = self.tables.begin_attempt(rollout, request.worker_id, try_number=request.try_number, open_key=key)
+        attempt.last_heartbeat_time = attempt.start_time
+        return self._opened(rollout, attempt)
+
+    def _refusal(self, rollout: RolloutRow, try_number: int, key: str) -> OpenAnswer | None:
+        newest = rollout.newest
+        for attempt in reversed(rollout.attempts):
+            if attempt.ended and attempt.try_number == try_number and attempt.failure_class not in PLATFORM_FAILURES:
+                return OpenAnswer(state="finished", reason="this try has ended", outcome=attempt.outcome)
+        if rollout.counted is not None:
+            return OpenAnswer(state="gone", reason="the batch of this rollout is closed")
+        if rollout.status in ENDED and newest and newest.ended:
+            return OpenAnswer(state="finished", reason="the rollout has ended", outcome=newest.outcome)
+        if rollout.status in ENDED:
+            return OpenAnswer(state="gone", reason=f"the rollout has ended as {rollout.status}")
+        if newest and try_number < newest.try_number:
+            return OpenAnswer(state="gone", reason=f"try {newest.try_number} has begun")
+        if newest and newest.open_key != key and any(attempt.open_key == key for attempt in rollout.attempts):
+            return OpenAnswer(state="gone", reason="another execution has taken over")
+        if rollout.run is not None and self.runs[rollout.run].status != "running":
+            return OpenAnswer(state="gone", reason=f"the run is {self.runs[rollout.run].status}")
+        reason = self._waits(rollout.run)
+        return OpenAnswer(state="wait", reason=reason) if reason else None
+
+    def _waits(self, name: str | None) -> str | None:
+        if name is None:
+            return None
+        run = self.runs[name]
+        states = [engine.state for engine in self.tables.engines.values() if engine.info.run == name]
+        if run.paused:
+            return "the run is paused"
+        if states and not {"ready", "loading"} & set(states):
+            return "no engine is ready"
+        return None
+
+    def _opened(self, rollout: RolloutRow, attempt: AttemptRow) -> OpenAnswer:
+        run = self.runs[rollout.run] if rollout.run else MemoryRun()
+        token = attempt_token(self.tables.key, attempt.attempt_id)
+        bound = self._bound(rollout, attempt.attempt_id, token)
+        opened = OpenedAttempt(
+            rollout_id=rollout.rollout_id,
+            attempt_id=attempt.attempt_id,
+            sequence_id=attempt.sequence_id,
+            fence=attempt.fence,
+            token=token,
+            base_url=attempt_url(self.gateway_url, rollout.rollout_id, attempt.attempt_id),
+            run=rollout.run,
+            step=rollout.step,
+            mode=rollout.mode,
+            metadata=rollout.metadata,
+            input=rollout.input,
+            resources_id=rollout.resources_id,
+            resources=bound.resources,
+            model=bound.main.model if bound.main else POLICY,
+            sampling=bound.main.sampling_parameters if bound.main else run.set_sampling,
+            config=rollout.config,
+            isolation=run.isolation,
+            alone=rollout.deaths >= ALONE_AFTER,
+            deaths=rollout.deaths,
+            grader=run.grader,
+        )
+        return OpenAnswer(state="opened", attempt=opened)
+
+    def _bound(self, rollout: RolloutRow, attempt_id: str, token: str) -> BoundResources:
+        place = AttemptEndpoint(self.gateway_url, rollout.run, rollout.rollout_id, attempt_id)
+        return bind_resources(self.tables.resources_of(rollout), place, token)
+
+    @locked
+    async def finish_attempt(self, request: FinishRequest) -> AttemptOutcome:
+        """Close an attempt and move its rollout on."""
+        final = with_reward_checked(request)
+        attempt = self._known(final.attempt_id)
+        rollout = self.rollouts[attempt.rollout_id]
+        if attempt.fence != final.fence or attempt is not rollout.newest:
+            await self.add_spans(rollout.rollout_id, attempt.attempt_id, final.fence, final.spans)
+            raise ConflictError(f"attempt {attempt.attempt_id} has been superseded")
+        if attempt.ended:
+            return attempt.outcome
+        await self.add_spans(rollout.rollout_id, attempt.attempt_id, final.fence, final.spans)
+        self._end(rollout, attempt, final)
+        if final.died and attempt.failure_class is FailureClass.INFRASTRUCTURE:
+            self.tables.count_death(rollout)
+        return attempt.outcome
+
+    def _end(self, rollout: RolloutRow, attempt: AttemptRow, final: FinishRequest) -> None:
+        attempt.end()
+        failure_class, message = final.failure_class, final.message
+        if failure_class in (None, FailureClass.AGENT_ERROR) and attempt.has_unresolved_failure():
+            failure_class = FailureClass.ENGINE_ERROR
+            message = ": ".join(filter(None, ["a model call failed on the platform's side", message]))
+        attempt.status = failure_class.attempt_status if failure_class else AttemptStatus.SUCCEEDED
+        attempt.failure_class, attempt.message = failure_class, message
+        attempt.reward = None if failure_class else final.reward
+        attempt.grader, attempt.dimensions, attempt.feedback = final.grader, final.dimensions, final.feedback
+        if final.grader == "agent":
+            attempt.output, attempt.spans_dropped = final.output, final.spans_dropped
+        self.tables.follow(rollout, attempt)
+
+    def _known(self, attempt_id: str) -> AttemptRow:
+        attempt = self.tables.attempts.get(attempt_id)
+        if attempt is None:
+            raise NotFoundError(f"there is no attempt {attempt_id}")
+        return attempt
+
+    @locked
+    async def await_grading(self, handed: GradingRequest) -> None:
+        """Keep what the agent left; the attempt stays open for its grader."""
+        attempt = self._known(handed.attempt_id)
+        if attempt.fence != handed.fence or attempt is not self.rollouts[attempt.rollout_id].newest:
+            raise ConflictError(f"attempt {attempt.attempt_id} has been superseded")
+        if not attempt.ended:
+            self._touch(attempt)
+            attempt.settle_deliveries()
+            attempt.output, attempt.spans_dropped = handed.output, handed.spans_dropped
+
+    @locked
+    async def transcript(self, attempt_id: str) -> Transcript:
+        """What a grader judges an attempt by."""
+        attempt = self._known(attempt_id)
+        calls = [call for _, call in sorted(attempt.calls.items()) if call.delivered != "no"]
+        return Transcript(
+            input=self.rollouts[attempt.rollout_id].input,
+            calls=[TranscriptCall(request=call.record.request, response=call.record.response) for call in calls],
+            output=attempt.output,
+            outcome=attempt.outcome if attempt.ended else None,
+        )
+
+    @locked
+    async def heartbeat(self, attempt_id: str, fence: int, worker_id: str) -> None:
+        """Say that an attempt's process is alive."""
+        attempt = self._known(attempt_id)
+        if attempt.ended or attempt.fence != fence:
+            raise ConflictError(f"attempt {attempt_id} is over, or has another fence")
+        attempt.last_heartbeat_time, attempt.worker_id = time.time(), worker_id
+
+    @locked
+    async def add_spans(self, rollout_id: str, attempt_id: str, fence: int | None, spans: Sequence[SpanRecord]) -> int:
+        """Keep spans; returns how many were new."""
+        given = [_span(rollout_id, attempt_id, span) for span in spans]
+        added = sum(self.tables.add_span(span) is not None for span in given)
+        attempt = self.tables.attempts.get(attempt_id)
+        if attempt is None or attempt.rollout_id != rollout_id:
+            raise NotFoundError(f"rollout {rollout_id} has no attempt {attempt_id}")
+        if spans and not attempt.ended and attempt.fence == fence:
+            self._touch(attempt)
+        return added
+
+    def _touch(self, attempt: AttemptRow) -> None:
+        self.tables.alive(self.rollouts[attempt.rollout_id], attempt)
+
+    @locked
+    async def resolve(self, request: ResolveRequest) -> CallContext:
+        """Who is behind an attempt's token."""
+        attempt = self._behind(request)
+        rollout = self.rollouts[attempt.rollout_id]
+        run = self.runs[rollout.run] if rollout.run else MemoryRun()
+        bound = self._bound(rollout, attempt.attempt_id, request.token)
+        return CallContext(
+            rollout_id=rollout.rollout_id,
+            attempt_id=attempt.attempt_id,
+            run=rollout.run,
+            step=rollout.step,
+            model=bound.main.model if bound.main else POLICY,
+            seed_base=f"{rollout.seed_base}/{attempt.try_number}",
+            sampling=run.set_sampling,
+            agent_chooses_sampling=bool(run.sampling.get("agent_chooses", False)),
+            corrected=run.corrected,
+            min_version=rollout.min_version,
+            max_version=rollout.max_version,
+            engine_wait_seconds=run.engine_wait_seconds,
+            next_call_number=attempt.free_number(),
+            undelivered=attempt.undelivered(),
+            upstreams=run.upstreams,
+            resource_models=bound.forwarded,
+        )
+
+    @locked
+    async def recall(self, request: RecallRequest) -> RecalledCall:
+        """A call whose answer did not arrive after all."""
+        return RecalledCall(call=self._behind(request).recalled(request.call_number))
+
+    def _behind(self, request: ResolveRequest) -> AttemptRow:
+        attempt = self.tables.attempts.get(request.attempt_id)
+        known = attempt is not None and attempt.rollout_id == request.rollout_id
+        if attempt is None or not known or not hmac.compare_digest(attempt.token_hash, token_hash(request.token)):
+            raise UnauthorizedError(f"the token is not that of attempt {request.attempt_id}")
+        if not self._is_alive(attempt):
+            raise ConflictError(f"attempt {request.attempt_id} is over")
+        return attempt
+
+    def _is_alive(self, attempt: AttemptRow) -> bool:
+        return not attempt.ended and self.rollouts[attempt.rollout_id].status is not RolloutStatus.CANCELLED
+
+    @locked
+    async def commit_generations(self, items: Sequence[GenerationRecord]) -> list[CommitResult]:
+        """Record model calls."""
+        return [self._commit(item) for item in items]
+
+    def _commit(self, item: GenerationRecord) -> CommitResult:
+        attempt = self.tables.attempts.get(item.attempt_id)
+        if attempt is None or attempt.rollout_id != item.rollout_id or attempt.token_hash != item.token_hash:
+            return CommitResult(state="conflict", reason="the token is not this attempt's")
+        holder = attempt.calls.get(item.call_number)
+        if holder and holder.record.request_hash == item.request_hash:
+            return CommitResult(state="committed")
+        if not self._is_alive(attempt):
+            return CommitResult(state="conflict", reason="the attempt is over")
+        if holder:
+            return CommitResult(
+                state="renumber",
+                reason=f"call {item.call_number} is another request's",
+                next_call_number=attempt.free_number(),
+            )
+        if not item.choices:
+            return CommitResult(state="conflict", reason="not storable: a call has no choices")
+        engine = self.tables.engines.get(item.engine_id)
+        start = engine.version_at(item.duration_seconds) if engine else None
+        end = engine.version_at(0) if engine else None
+        attempt.calls[item.call_number] = MemoryCall(item, item.delivered, start, end)
+        self.tables.rollouts[item.rollout_id].next_sequence += len(item.choices)
+        self._touch(attempt)
+        return CommitResult(state="committed")
+
+    @locked
+    async def record_call_failures(self, items: Sequence[CallFailure]) -> None:
+        """Record calls that the platform failed."""
+        for item in items:
+            attempt = self.tables.attempts.get(item.attempt_id)
+            if attempt and attempt.token_hash == item.token_hash and not attempt.ended:
+                attempt.failures.add((item.call_number, item.request_hash))
+                self._touch(attempt)
+
+    @locked
+    async def mark_delivered(self, items: Sequence[DeliveryMark]) -> None:
+        """Record whether answers reached the agent."""
+        for item in items:
+            attempt = self.tables.attempts.get(item.attempt_id)
+            call = attempt.calls.get(item.call_number) if attempt and not attempt.ended else None
+            if call and call.delivered != "yes":
+                call.delivered = item.delivered
+
+    @locked
+    async def engines(self, run: str) -> list[EngineInfo]:
+        """Engines of a run that are ready."""
+        found = [self.tables.engines[name] for name in sorted(self.tables.engines)]
+        return [engine.info for engine in found if engine.info.run == run and engine.state == "ready"]
+
+    @locked
+    async def register_worker(self, worker: WorkerReport) -> None:
+        """Record a process, or that it is still there."""
+        told = dict(worker)
+        self.tables.workers[worker.worker_id] = Worker(last_heartbeat_time=time.time(), **told)
+
+
+def _span(rollout_id: str, attempt_id: str, record: SpanRecord) -> Span:
+    row = storable_span(record)
+    status = {"status_code": row.pop("status"), "description": row.pop("status_description")}
+    ids = {"rollout_id": rollout_id, "attempt_id": attempt_id, "sequence_id": NEXT_NUMBER}
+    return Span.model_validate({**row, **ids, "status": status})

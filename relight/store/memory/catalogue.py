@@ -1,0 +1,70 @@
+"""Resources and workers of the in-memory rollout store."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from relight.store.base import LightningStore
+from relight.store.memory.pages import find
+from relight.store.memory.tables import Tables
+from relight.store.queue import queries
+from relight.store.queue.rows import new_id
+from relight.store.queue.rules import statistics_of
+from relight.store.storable import storable
+from relight.types.queries import ResourcesQuery, WorkerQuery
+from relight.types.resources import NamedResources
+from relight.types.store import UNSET, PaginatedResult, ResourcesUpdate, Unset, Worker
+
+
+class MemoryCatalogue(LightningStore):
+    """The part of `LightningStore` that knows nothing of rollouts."""
+
+    def __init__(self, tables: Tables | None = None) -> None:
+        self.tables = tables or Tables()
+
+    async def add_resources(self, resources: NamedResources) -> ResourcesUpdate:
+        """A new snapshot, version 1."""
+        return await self.update_resources(new_id("rs"), resources)
+
+    async def update_resources(self, resources_id: str, resources: NamedResources) -> ResourcesUpdate:
+        """Create it, or add a version; rollouts stay with the version that they are pinned to."""
+        with self.tables.lock:
+            return self.tables.set_resources(resources_id, resources).model_copy(deep=True)
+
+    async def get_resources_by_id(self, resources_id: str, version: int | None = None) -> ResourcesUpdate | None:
+        """The newest version, or the one that is named; None where it is unknown."""
+        with self.tables.lock:
+            tables = self.tables
+            snapshot = tables.versions.get((resources_id, version)) if version else tables.resources.get(resources_id)
+            return snapshot and snapshot.model_copy(deep=True)
+
+    async def get_latest_resources(self) -> ResourcesUpdate | None:
+        """The snapshot that was added or updated last."""
+        with self.tables.lock:
+            newest = self.tables.newest_resources
+            return await self.get_resources_by_id(newest) if newest is not None else None
+
+    async def _query_resources(self, query: ResourcesQuery) -> PaginatedResult[ResourcesUpdate]:
+        with self.tables.lock:
+            return find(self.tables.resources.values(), query, queries.RESOURCES)
+
+    async def _query_workers(self, query: WorkerQuery) -> PaginatedResult[Worker]:
+        with self.tables.lock:
+            return find(self.tables.workers.values(), query, queries.WORKERS)
+
+    async def get_worker_by_id(self, worker_id: str) -> Worker | None:
+        """None where it is unknown."""
+        with self.tables.lock:
+            worker = self.tables.workers.get(worker_id)
+            return worker and worker.model_copy(deep=True)
+
+    async def update_worker(self, worker_id: str, heartbeat_stats: dict[str, Any] | Unset = UNSET) -> Worker:
+        """A heartbeat, which may bring statistics."""
+        stats = statistics_of(heartbeat_stats)
+        with self.tables.lock:
+            worker = self.tables.workers.setdefault(worker_id, Worker(worker_id=worker_id))
+            worker.last_heartbeat_time = time.time()
+            if stats is not None:
+                worker.heartbeat_stats = storable(stats)
+            return worker.model_copy(deep=True)

@@ -1,0 +1,348 @@
+"""The rollout store in memory: the same rules as on Postgres, for tests and for trying an algorithm out.
+
+One lock, held for moments and never across an await, so any number of threads and event loops may use one store.
+What goes in and comes out is copied. Nothing survives the process, nothing is evicted, no workflow is started, and
+deadlines are judged when `sweep` is called, or after `start` by themselves.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, Self, TypeVar
+
+from pydantic import BaseModel
+
+from relight.errors import ConflictError, InvalidRequestError
+from relight.store.base import Changes
+from relight.store.memory.catalogue import MemoryCatalogue
+from relight.store.memory.pages import find
+from relight.store.memory.rows import AttemptRow, RolloutRow
+from relight.store.memory.sweeper import Sweeper
+from relight.store.memory.tables import NEXT_NUMBER, Tables
+from relight.store.queue import queries, rules
+from relight.store.queue.rows import new_id
+from relight.store.spans.otel import span_of
+from relight.store.storable import storable
+from relight.types.queries import AttemptQuery, RolloutQuery, SpanQuery
+from relight.types.rollout import (
+    Attempt,
+    AttemptedRollout,
+    AttemptStatus,
+    FailureClass,
+    Rollout,
+    RolloutConfig,
+    RolloutStatus,
+)
+from relight.types.store import EnqueueRolloutRequest, PaginatedResult, Span, WorkerStatus
+
+PERIOD_SECONDS = 0.5
+M = TypeVar("M", bound=BaseModel)
+
+
+class InMemoryLightningStore(MemoryCatalogue):
+    """`LightningStore` in memory."""
+
+    def __init__(self, tables: Tables | None = None) -> None:
+        super().__init__(tables)
+        self._started = time.monotonic()
+        self._sweeper: Sweeper | None = None
+
+    def start(self, period_seconds: float = PERIOD_SECONDS) -> Self:
+        """Find by itself, from now on, what is overdue."""
+        self._sweeper = self._sweeper or Sweeper(self._sweep, period_seconds)
+        return self
+
+    async def aclose(self) -> None:
+        """Stop looking for what is overdue."""
+        sweeper, self._sweeper = self._sweeper, None
+        if sweeper:
+            sweeper.close()
+
+    @property
+    def capabilities(self) -> dict[str, bool]:
+        """What it can."""
+        return {"thread_safe": True, "async_safe": True, "zero_copy": False, "otlp_traces": False}
+
+    def otlp_traces_endpoint(self) -> str:
+        """There is none."""
+        raise NotImplementedError("the store in memory has no OTLP endpoint; start `relight store` for one")
+
+    async def statistics(self) -> dict[str, Any]:
+        """How much there is."""
+        with self.tables.lock:
+            counts = self.tables.counts()
+        return {"name": type(self).__name__, **counts, "uptime": time.monotonic() - self._started}
+
+    async def sweep(self) -> list[Attempt]:
+        """Judge what is overdue; the attempts that were."""
+        return self._sweep()
+
+    def _sweep(self) -> list[Attempt]:
+        with self.tables.lock:
+            return [_copy(attempt.shown()) for attempt in self.tables.sweep()]
+
+    # Into the queue and out of it
+
+    async def _start_rollout(
+        self, request: EnqueueRolloutRequest, worker_id: str | None, idempotency_key: str | None
+    ) -> AttemptedRollout:
+        with self.tables.lock:
+            if made := self._made("start", idempotency_key):
+                return made[0]
+            claimed = self._claim(self._new(request), worker_id)
+            self._remember("start", idempotency_key, [claimed])
+            return claimed
+
+    async def enqueue_many_rollouts(
+        self, rollouts: Sequence[EnqueueRolloutRequest], *, idempotency_key: str | None = None
+    ) -> list[Rollout]:
+        """Several, in order, or none."""
+        with self.tables.lock:
+            known = idempotency_key and self.tables.keys.get(("enqueue", idempotency_key))
+            if known:
+                rows = [self.tables.rollouts[made] for made, _ in known if made in self.tables.rollouts]
+                return [_copy(row.shown()) for row in rows]
+            for request in rollouts:
+                self._check(request)
+            made = [_copy(self._new(request).shown()) for request in rollouts]
+            if idempotency_key is not None:
+                self.tables.keys["enqueue", idempotency_key] = [(rollout.rollout_id, "") for rollout in made]
+            return made
+
+    async def dequeue_many_rollouts(
+        self, limit: int = 1, worker_id: str | None = None, *, idempotency_key: str | None = None
+    ) -> list[AttemptedRollout]:
+        """Claim up to `limit`."""
+        if limit <= 0:
+            return []
+        with self.tables.lock:
+            if made := self._made("dequeue", idempotency_key):
+                return made
+            claimed = [self._claim(row, worker_id, dequeued=True) for row in self.tables.queue(limit)]
+            if claimed:
+                self._remember("dequeue", idempotency_key, claimed)
+            elif worker_id is not None:
+                self.tables.set_worker(worker_id, WorkerStatus.IDLE, dequeued=True)
+            return claimed
+
+    async def start_attempt(self, rollout_id: str, worker_id: str | None = None) -> AttemptedRollout:
+        """One more attempt by hand."""
+        with self.tables.lock:
+            row = self.tables.queued_row(rollout_id)
+            if row.status is RolloutStatus.CANCELLED:
+                raise ConflictError(f"rollout {rollout_id} is cancelled")
+            return self._claim(row, worker_id)
+
+    def _check(self, request: EnqueueRolloutRequest) -> None:
+        dispatch = request.dispatch
+        if dispatch is None or dispatch.by == "queue":
+            return
+        if not (dispatch.agent or dispatch.task_queue):
+            raise InvalidRequestError(rules.NO_TASK_QUEUE)
+        if request.resources_id is not None and request.resources_id not in self.tables.resources:
+            raise rules.unknown_resources(request.resources_id)
+
+    def _new(self, request: EnqueueRolloutRequest) -> RolloutRow:
+        request = EnqueueRolloutRequest.model_validate(dict(request))
+        self._check(request)
+        row = RolloutRow(
+            rollout_id=(rollout_id := new_id("ro")),
+            by_queue=request.dispatch is None or request.dispatch.by == "queue",
+            seed_base=rollout_id,
+            input=storable(request.input),
+            mode=request.mode,
+            config=(request.config or RolloutConfig()).model_copy(deep=True),
+            metadata=storable(request.metadata or {}),
+        )
+        self.tables.rollouts[rollout_id] = row
+        self.tables.pin(row, request.resources_id or self.tables.newest_resources)
+        self.tables.set_status(row, RolloutStatus.QUEUING)
+        return row
+
+    def _claim(self, row: RolloutRow, worker_id: str | None, *, dequeued: bool = False) -> AttemptedRollout:
+        return _copy(row.attempted(self.tables.begin_attempt(row, worker_id, dequeued=dequeued)))
+
+    def _made(self, operation: str, key: str | None) -> list[AttemptedRollout]:
+        made = self.tables.keys.get((operation, key), []) if key is not None else []
+        rows = [(self.tables.rollouts.get(rollout_id), attempt_id) for rollout_id, attempt_id in made]
+        return [_copy(row.attempted(row.attempt(attempt_id))) for row, attempt_id in rows if row]
+
+    def _remember(self, operation: str, key: str | None, made: Sequence[AttemptedRollout]) -> None:
+        if key is not None:
+            self.tables.keys[operation, key] = [(row.rollout_id, row.attempt.attempt_id) for row in made]
+
+    # Rollouts and attempts
+
+    async def _update_rollout(self, rollout_id: str, changes: Changes) -> Rollout:
+        with self.tables.lock:
+            row = self.tables.queued_row(rollout_id)
+            wanted = RolloutStatus(changes.get("status", row.status))
+            if not rules.may_become(row.status, wanted):
+                raise ConflictError(f"rollout {rollout_id} is {row.status} and can not become {wanted}")
+            if "resources_id" in changes:
+                self.tables.pin(row, changes["resources_id"])
+            if "config" in changes:
+                row.config = changes["config"].model_copy(deep=True)
+            for name in changes.keys() & {"input", "mode", "metadata"}:
+                setattr(row, name, storable(changes[name]))
+            self._set_status_by_hand(row, wanted)
+            if "status" in changes:
+                row.due = 0.0
+            return _copy(row.shown())
+
+    def _set_status_by_hand(self, row: RolloutRow, status: RolloutStatus) -> None:
+        self.tables.set_status(row, status)
+        if status not in rules.ENDED:
+            row.reward = None
+        if status is RolloutStatus.CANCELLED:
+            row.failure_class = FailureClass.CANCELLED
+            self.tables.end_open_attempt(row, FailureClass.CANCELLED)
+        elif status is RolloutStatus.FAILED:
+            row.failure_class = row.failure_class or FailureClass.AGENT_ERROR
+        else:
+            row.failure_class = None
+
+    async def _update_attempt(self, rollout_id: str, attempt_id: str, changes: Changes) -> Attempt:
+        with self.tables.lock:
+            row = self.tables.queued_row(rollout_id)
+            attempt = row.attempt(attempt_id)
+            wanted = AttemptStatus(changes.get("status", attempt.status))
+            if wanted is not attempt.status:
+                _check_status(row, attempt, wanted)
+            for name in changes.keys() - {"status"}:
+                setattr(attempt, name, storable(changes[name]))
+            if wanted is not attempt.status:
+                self.tables.set_attempt_status(row, attempt, wanted)
+            self.tables.follow_worker(attempt)
+            return _copy(attempt.shown())
+
+    async def cancel_rollout(self, rollout_id: str, reason: str = "cancelled") -> Rollout:
+        """End a rollout, and its open attempt."""
+        with self.tables.lock:
+            row = self.tables.row(rollout_id)
+            if row.run is not None:
+                raise ConflictError(f"rollout {rollout_id} belongs to run {row.run}, which decides about it")
+            if row.status in rules.ENDED - {RolloutStatus.CANCELLED}:
+                raise ConflictError(f"rollout {rollout_id} is {row.status} already")
+            if row.status is not RolloutStatus.CANCELLED:
+                row.reward = None
+                self._set_status_by_hand(row, RolloutStatus.CANCELLED)
+            return _copy(row.shown())
+
+    async def delete_rollout(self, rollout_id: str) -> None:
+        """Remove an ended rollout of no run."""
+        with self.tables.lock:
+            row = self.tables.row(rollout_id)
+            if row.run is not None:
+                raise ConflictError(f"rollout {rollout_id} belongs to a run")
+            if row.status not in rules.ENDED:
+                raise ConflictError(f"rollout {rollout_id} is {row.status}; cancel it first")
+            del self.tables.rollouts[rollout_id]
+            for attempt in row.attempts:
+                del self.tables.attempts[attempt.attempt_id]
+            for worker in self.tables.workers.values():
+                if worker.current_rollout_id == rollout_id:
+                    worker.current_rollout_id = worker.current_attempt_id = None
+
+    async def get_rollout_by_id(self, rollout_id: str) -> Rollout | AttemptedRollout | None:
+        """None where it is unknown."""
+        with self.tables.lock:
+            row = self.tables.rollouts.get(rollout_id)
+            return _copy(row.shown()) if row else None
+
+    async def get_latest_attempt(self, rollout_id: str) -> Attempt | None:
+        """None where there is none."""
+        with self.tables.lock:
+            row = self.tables.rollouts.get(rollout_id)
+            return _copy(row.newest.shown()) if row and row.newest else None
+
+    async def _query_rollouts(self, query: RolloutQuery) -> PaginatedResult[Rollout]:
+        with self.tables.lock:
+            return find([row.shown() for row in self.tables.rollouts.values()], query, queries.ROLLOUTS)
+
+    async def _query_attempts(self, rollout_id: str, query: AttemptQuery) -> PaginatedResult[Attempt]:
+        with self.tables.lock:
+            row = self.tables.rollouts.get(rollout_id)
+            return find([attempt.shown() for attempt in row.attempts] if row else [], query, queries.ATTEMPTS)
+
+    async def wait_for_rollouts(self, *, rollout_ids: Sequence[str], timeout: float | None = None) -> list[Rollout]:
+        """Those that have ended; unknown ones are not waited for."""
+        await self.tables.waiters.wait(rollout_ids, lambda: self._open(rollout_ids), timeout)
+        with self.tables.lock:
+            rows = [self.tables.rollouts.get(rollout_id) for rollout_id in dict.fromkeys(rollout_ids)]
+            found = [row.shown() for row in rows if row and row.status in rules.ENDED]
+            return [_copy(rollout) for rollout in found]
+
+    def _open(self, rollout_ids: Sequence[str]) -> bool:
+        with self.tables.lock:
+            rows = [self.tables.rollouts.get(rollout_id) for rollout_id in rollout_ids]
+            return any(row and row.status not in rules.ENDED for row in rows)
+
+    # Spans
+
+    async def add_span(self, span: Span) -> Span | None:
+        """Keep a span; None where it is there already."""
+        with self.tables.lock:
+            return self._add_span(span)
+
+    async def add_many_spans(self, spans: Sequence[Span]) -> list[Span]:
+        """Keep spans; those that were new. One of nobody among them: none is kept."""
+        with self.tables.lock:
+            for span in spans:
+                self.tables.owner(span)
+            kept = [self._add_span(span) for span in spans]
+        return [span for span in kept if span]
+
+    def _add_span(self, span: Span) -> Span | None:
+        row, attempt = self.tables.owner(span)
+        kept = self.tables.add_span(span)
+        if row.by_queue:
+            self.tables.alive(row, attempt)
+        return kept and _copy(kept)
+
+    async def add_otel_span(
+        self, rollout_id: str, attempt_id: str, readable_span: Any, sequence_id: int | None = None
+    ) -> Span | None:
+        """Keep an OpenTelemetry `ReadableSpan`."""
+        number = NEXT_NUMBER if sequence_id is None else sequence_id
+        return await self.add_span(span_of(rollout_id, attempt_id, number, readable_span))
+
+    async def get_many_span_sequence_ids(self, rollout_attempt_ids: Sequence[tuple[str, str]]) -> list[int]:
+        """One for each pair, in order."""
+        with self.tables.lock:
+            rows = [self.tables.row(rollout_id) for rollout_id, _ in rollout_attempt_ids]
+            for row, (_, attempt_id) in zip(rows, rollout_attempt_ids, strict=True):
+                row.attempt(attempt_id)
+            numbers: list[int] = []
+            for row in rows:
+                numbers.append(row.next_sequence)
+                row.next_sequence += 1
+            return numbers
+
+    async def _query_spans(self, query: SpanQuery) -> PaginatedResult[Span]:
+        with self.tables.lock:
+            row, attempt_id = self.tables.rollouts.get(query.rollout_id), query.attempt_id
+            if attempt_id == "latest" and row and row.newest:
+                attempt_id = row.newest.attempt_id
+            spans = sorted(row.spans.values() if row else (), key=_in_time)
+            mine = [span for span in spans if attempt_id in (None, span.attempt_id)]
+            return find(mine, query, queries.SPANS)
+
+
+def _in_time(span: Span) -> tuple[int, bool, float, str]:
+    """Where a span stands among those of its rollout."""
+    return span.sequence_id, span.start_time is None, span.start_time or 0.0, span.span_id
+
+
+def _check_status(row: RolloutRow, attempt: AttemptRow, wanted: AttemptStatus) -> None:
+    superseded = attempt is not row.newest
+    if superseded and wanted in rules.OPEN:
+        raise ConflictError(f"attempt {attempt.attempt_id} has been superseded: it may end, but not run again")
+    if not superseded and not rules.attempt_may_change(attempt.status, row.status):
+        raise ConflictError(f"attempt {attempt.attempt_id} has ended as {attempt.status}")
+
+
+def _copy(row: M) -> M:
+    """What a user is handed, who may change it."""
+    return row.model_copy(deep=True)

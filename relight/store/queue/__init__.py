@@ -1,0 +1,1 @@
+"""Rollouts from outside: queue, queries, sweeper, outbox."""

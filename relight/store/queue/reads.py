@@ -1,0 +1,74 @@
+"""The rollout store's queries: the rows that are asked for, as what users know."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+from relight.store.database import Database
+from relight.store.queue import queries as sql
+from relight.store.queue import rows
+from relight.store.queue.queries import Select
+from relight.store.spans.rows import read_spans
+from relight.types.queries import AttemptQuery, ResourcesQuery, RolloutQuery, SpanQuery, WorkerQuery
+from relight.types.rollout import Attempt, Rollout
+from relight.types.store import PaginatedResult, ResourcesUpdate, Span, Worker
+
+T = TypeVar("T")
+Read = Callable[[Sequence[Any]], Awaitable[list[T]]]
+
+
+async def query_rollouts(database: Database, query: RolloutQuery) -> PaginatedResult[Rollout]:
+    """Rollouts with their newest attempts."""
+    return await _found(database, Select(sql.ROLLOUTS, query), _each(lambda row: rows.rollout_of(row["row"])))
+
+
+async def query_attempts(database: Database, rollout_id: str, query: AttemptQuery) -> PaginatedResult[Attempt]:
+    """Attempts of a rollout."""
+    select = Select(sql.ATTEMPTS, query)
+    select.must("rollout_id = {}", rollout_id)
+    return await _found(database, select, _each(lambda row: rows.attempt_of(row["row"])))
+
+
+async def query_resources(database: Database, query: ResourcesQuery) -> PaginatedResult[ResourcesUpdate]:
+    """Snapshots of resources."""
+    return await _found(database, Select(sql.RESOURCES, query), _each(rows.resources_of))
+
+
+async def query_workers(database: Database, query: WorkerQuery) -> PaginatedResult[Worker]:
+    """External runners, and every process of the platform."""
+    return await _found(database, Select(sql.WORKERS, query), _each(rows.worker_of))
+
+
+async def query_spans(
+    database: Database, query: SpanQuery, rollout_id: str, attempt_id: str | None
+) -> PaginatedResult[Span]:
+    """Spans of a rollout or of one of its attempts."""
+    select = Select(sql.SPANS, query)
+    select.must("rollout_id = {}", rollout_id)
+    select.must("day = (select day from rollouts where rollout_id = {})", rollout_id)
+    if attempt_id == "latest":
+        newest = "(select attempt_id from attempts where rollout_id = {} order by sequence_id desc limit 1)"
+        select.must(f"attempt_id = {newest}", rollout_id)
+    elif attempt_id is not None:
+        select.must("attempt_id = {}", attempt_id)
+    return await _found(database, select, lambda found: read_spans(database, found))
+
+
+async def _found(database: Database, select: Select, read: Read[T]) -> PaginatedResult[T]:
+    query, order = select.query, select.table.order
+    if query.after is None or order is None:
+        found, total = await sql.page(database, select)
+        return PaginatedResult(await read(found), limit=query.limit, offset=query.offset, total=total)
+    limit = order.limit(query)
+    found, total = await sql.page_after(database, select, order, order.after(query.after), limit)
+    items = await read(found)
+    following = order.following(items, limit)
+    return PaginatedResult(items[:limit], limit=limit, offset=0, total=total, following=following)
+
+
+def _each(convert: Callable[[Any], T]) -> Read[T]:
+    async def read(found: Sequence[Any]) -> list[T]:
+        return [convert(row) for row in found]
+
+    return read

@@ -1,0 +1,132 @@
+"""Waiting for rollouts to end, without asking again and again.
+
+One connection a process listens for all who wait here; it is opened by the first and closed a while after the last has
+gone. Whoever waits is registered before it looks, so that no end is missed; after the listener has connected, again or
+for the first time, one query looks at everything that is waited for. That also happens now and then, since the ends of
+runs' own rollouts are not announced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from relight.errors import RelightError
+from relight.store.database import Database
+from relight.store.notifications import listening
+from relight.store.queue import rows
+from relight.types.rollout import Rollout
+
+log = logging.getLogger(__name__)
+CHANNEL = "relight_ended"
+LINGER_SECONDS = 10.0
+LOOK_SECONDS = 5.0
+RECONNECT_SECONDS = 0.5
+
+
+class Waiter:
+    """One call that waits."""
+
+    def __init__(self, pending: Iterable[str]) -> None:
+        self.pending = set(pending)
+        self.woken = asyncio.Event()
+
+    def ended(self, rollout_id: str) -> None:
+        """One of its rollouts has ended."""
+        self.pending.discard(rollout_id)
+        if not self.pending:
+            self.woken.set()
+
+
+class Waits:
+    """Everybody in this process who waits for rollouts."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.connections = 0
+        """Opened to listen, since the start."""
+        self._waiting: defaultdict[str, set[Waiter]] = defaultdict(set)
+        self._listener: asyncio.Task[None] | None = None
+
+    async def wait(self, rollout_ids: Sequence[str], timeout: float | None) -> list[Rollout]:
+        """Those that have ended: at once when all have, else when time is up. Unknown ids hold up nobody."""
+        ids = list(dict.fromkeys(rollout_ids))
+        if timeout is not None and timeout <= 0:
+            return (await self._look(ids))[0]
+        try:
+            async with asyncio.timeout(timeout):
+                return await self._until_all_ended(ids)
+        except TimeoutError:
+            return (await self._look(ids))[0]
+
+    async def aclose(self) -> None:
+        """Stop listening."""
+        if self._listener:
+            self._listener.cancel()
+            await asyncio.gather(self._listener, return_exceptions=True)
+
+    async def _until_all_ended(self, ids: list[str]) -> list[Rollout]:
+        while True:
+            waiter = Waiter(ids)
+            self._register(waiter, ids)
+            try:
+                ended, still_open = await self._look(ids)
+                if not still_open:
+                    return ended
+                for rollout_id in set(ids) - still_open:
+                    waiter.ended(rollout_id)
+                await waiter.woken.wait()
+            finally:
+                self._forget(waiter, ids)
+
+    async def _look(self, ids: list[str]) -> tuple[list[Rollout], set[str]]:
+        found = {row["rollout_id"]: row["rollout"] for row in await self.database.fetch("look_at_rollouts", ids)}
+        ended = [rows.rollout_of(found[rollout_id]) for rollout_id in ids if found.get(rollout_id)]
+        return ended, {rollout_id for rollout_id, rollout in found.items() if rollout is None}
+
+    def _register(self, waiter: Waiter, ids: list[str]) -> None:
+        for rollout_id in ids:
+            self._waiting[rollout_id].add(waiter)
+        if self._listener is None or self._listener.done():
+            self._listener = asyncio.create_task(self._listen())
+
+    def _forget(self, waiter: Waiter, ids: list[str]) -> None:
+        for rollout_id in ids:
+            self._waiting[rollout_id].discard(waiter)
+            if not self._waiting[rollout_id]:
+                del self._waiting[rollout_id]
+
+    def _wake(self, rollout_id: str) -> None:
+        for waiter in list(self._waiting.get(rollout_id, ())):
+            waiter.ended(rollout_id)
+
+    async def _listen(self) -> None:
+        """Until nobody has waited for a while."""
+        while self._waiting:
+            try:
+                await self._listen_once()
+            except RelightError as error:
+                log.warning("can't listen for the end of rollouts: %s", error)
+                await asyncio.sleep(RECONNECT_SECONDS)
+
+    async def _listen_once(self) -> None:
+        lost = asyncio.Event()
+        async with listening(self.database, CHANNEL, self._wake, lost.set):
+            self.connections += 1
+            await self._look_now_and_then(lost)
+
+    async def _look_now_and_then(self, lost: asyncio.Event) -> None:
+        idle = 0.0
+        while not lost.is_set() and idle < LINGER_SECONDS:
+            if self._waiting:
+                idle = 0.0
+                for row in await self.database.fetch("not_open", list(self._waiting)):
+                    self._wake(row["id"])
+            else:
+                idle += LOOK_SECONDS
+            try:
+                await asyncio.wait_for(lost.wait(), LOOK_SECONDS)
+            except TimeoutError:
+                continue

@@ -1,0 +1,101 @@
+"""Rules of rollouts and their attempts, as functions of values: what follows from a status, and when.
+
+In Postgres the same rules are SQL functions (migration 0004); a state machine under tests drives both side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from relight.emitter.reading import get_reward_value
+from relight.errors import NotFoundError
+from relight.types.rollout import Attempt, AttemptStatus, FailureClass, RolloutConfig, RolloutStatus
+from relight.types.store import Span, Unset, WorkerStatus
+
+ENDED: Final = frozenset({RolloutStatus.SUCCEEDED, RolloutStatus.FAILED, RolloutStatus.CANCELLED})
+QUEUED: Final = frozenset({RolloutStatus.QUEUING, RolloutStatus.REQUEUING})
+UNDER_WAY: Final = frozenset({RolloutStatus.PREPARING, RolloutStatus.RUNNING})
+OPEN: Final = frozenset({AttemptStatus.PREPARING, AttemptStatus.RUNNING})
+NO_TASK_QUEUE: Final = (
+    "dispatch: by 'workflow' needs `agent`, which runners serve under that name, or `task_queue`, theirs"
+)
+LONGEST_BACKOFF_SECONDS: Final = 60.0
+_FAILURES: Final = {
+    AttemptStatus.FAILED: FailureClass.AGENT_ERROR,
+    AttemptStatus.TIMEOUT: FailureClass.TIMEOUT,
+    AttemptStatus.UNRESPONSIVE: FailureClass.UNRESPONSIVE,
+}
+
+
+def statistics_of(given: Any) -> dict[str, Any] | None:
+    """What a heartbeat says of its worker; None: nothing new.
+
+    Raises:
+        TypeError: it says None, which is nothing to keep.
+    """
+    if given is None:
+        raise TypeError("heartbeat_stats: None is no statistics; leave them out to keep those that are there")
+    return None if isinstance(given, Unset) else given
+
+
+def failure_of(status: AttemptStatus) -> FailureClass | None:
+    """Why an attempt with this status, which its runner or the sweeper gave it, brought no reward."""
+    return _FAILURES.get(status)
+
+
+def unknown_resources(resources_id: str) -> NotFoundError:
+    """What a workflow can't be started with: no process of the caller's stands before its attempt to add them."""
+    return NotFoundError(f"resources_id: there are no resources {resources_id}; add them first, a workflow needs them")
+
+
+def may_retry(config: RolloutConfig, failure: FailureClass, number: int) -> bool:
+    """Whether another try follows the one with this number."""
+    return failure in config.retry_condition and number < config.max_attempts
+
+
+def status_after(config: RolloutConfig, failure: FailureClass | None, number: int) -> RolloutStatus:
+    """Where a rollout stands when its try with this number has ended so (None: well)."""
+    if failure is None:
+        return RolloutStatus.SUCCEEDED
+    if failure is FailureClass.INFRASTRUCTURE or may_retry(config, failure, number):
+        return RolloutStatus.REQUEUING
+    return failure.rollout_status
+
+
+def may_become(old: RolloutStatus, new: RolloutStatus) -> bool:
+    """Whether a rollout may be given this status by hand."""
+    return old not in ENDED or new in (old, RolloutStatus.REQUEUING)
+
+
+def attempt_may_change(status: AttemptStatus, rollout: RolloutStatus) -> bool:
+    """Whether the newest attempt may get another status; an unresponsive one while its rollout waits for a next try."""
+    return status in OPEN or (status is AttemptStatus.UNRESPONSIVE and rollout not in ENDED)
+
+
+def backoff_seconds(config: RolloutConfig, sequence_id: int) -> float:
+    """Wait after the attempt with this number: doubles with every one."""
+    return min(config.backoff_seconds * 2.0 ** min(sequence_id - 1, 20), LONGEST_BACKOFF_SECONDS)
+
+
+def overdue(config: RolloutConfig, attempt: Attempt, now: float) -> AttemptStatus | None:
+    """What an open attempt has become by now, if its deadlines say so."""
+    heard = attempt.last_heartbeat_time or attempt.start_time
+    if config.timeout_seconds is not None and now - attempt.start_time >= config.timeout_seconds:
+        return AttemptStatus.TIMEOUT
+    if config.unresponsive_seconds is not None and now - heard >= config.unresponsive_seconds:
+        return AttemptStatus.UNRESPONSIVE
+    return None
+
+
+def worker_status(status: AttemptStatus) -> WorkerStatus:
+    """What the worker of an attempt does."""
+    if status in OPEN:
+        return WorkerStatus.BUSY
+    return WorkerStatus.IDLE if status in (AttemptStatus.SUCCEEDED, AttemptStatus.FAILED) else WorkerStatus.UNKNOWN
+
+
+def reward_of(spans: Iterable[Span]) -> float | None:
+    """The last reward that spans of an attempt hold, in the order of their numbers."""
+    ordered: Sequence[Any] = sorted(spans, key=lambda span: span.sequence_id, reverse=True)
+    return next((value for span in ordered if (value := get_reward_value(span)) is not None), None)

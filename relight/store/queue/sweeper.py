@@ -1,0 +1,68 @@
+"""Finds attempts of the queue that are overdue, without any traffic, and lets their rollouts be tried again.
+
+Any number of services run one; the holder of a lease in Postgres does the work, and another takes over when that has
+run out. It never judges what a workflow dispatches: there the runner does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import socket
+from typing import Any
+
+from relight.errors import RelightError
+from relight.retrying import Every, logged
+from relight.store.database import Database
+from relight.store.events.log import drop_events
+from relight.store.workers import drop_gone_workers
+
+log = logging.getLogger(__name__)
+PERIOD_SECONDS = 0.5
+LEASE_SECONDS = 5.0
+BATCH = 200
+KEY_SECONDS = 24 * 3600.0
+"""How long an idempotency key is remembered."""
+HOUSEKEEPING_SECONDS = 60.0
+HOLDER = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+
+
+async def sweep(database: Database, holder: str = HOLDER, lease_seconds: float = LEASE_SECONDS) -> list[Any] | None:
+    """Judge what is overdue now; what was found, or None where another holds the lease."""
+    found: list[Any] = []
+    while True:
+        some = await database.value("sweep", holder, lease_seconds, BATCH)
+        if some is None:
+            return None
+        found += some
+        if len(some) < BATCH:
+            break
+    for attempt in found:
+        log.info("attempt %s of %s is %s", attempt["attempt_id"], attempt["rollout_id"], attempt["status"])
+    return found
+
+
+async def keep_sweeping(
+    database: Database,
+    *,
+    period_seconds: float = PERIOD_SECONDS,
+    lease_seconds: float = LEASE_SECONDS,
+    holder: str = HOLDER,
+) -> None:
+    """Sweep as long as this process holds the lease, else stand by; until cancelled."""
+    forget_at = 0.0
+    loop = asyncio.get_running_loop()
+    periods = Every(period_seconds)
+    async for _ in periods:
+        periods.seconds = period_seconds
+        # Where Postgres is away, nothing is lost: it is only found later.
+        with logged(log, "can't look for overdue attempts: %s", RelightError):
+            if await sweep(database, holder, lease_seconds) is None:
+                periods.seconds = lease_seconds / 2
+            elif loop.time() >= forget_at:
+                await database.execute("drop_old_keys", KEY_SECONDS)
+                await drop_events(database)
+                await drop_gone_workers(database)
+                forget_at = loop.time() + HOUSEKEEPING_SECONDS

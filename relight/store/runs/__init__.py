@@ -1,0 +1,1 @@
+"""Runs as rows: their life, commands, lineage, health and views."""

@@ -1,0 +1,175 @@
+"""Runs that hurt: too much of a step failed, nothing can be learned, nothing moves.
+
+What is found is written where it is found: a pause with its audit row, by `relight`, or a warning in the run's row. A
+pause of this kind comes before the batch is closed, so that what failed can still be tried again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from relight.store.database import Connection, Database
+from relight.types import names
+from relight.types.rollout import PLATFORM_FAILURES, FailureClass
+from relight.types.run_file import Failures
+
+ACTOR = "relight"
+EQUAL_REWARDS = "equal_rewards"
+STALLED = "stalled"
+PREFLIGHT = "preflight"
+REASON_LENGTH = 1000
+ERROR_LENGTH = 300
+
+
+class TooManyFailures(NamedTuple):
+    """What hurts a step."""
+
+    classes: list[str]
+    """Failure classes that are to blame."""
+    text: str
+
+
+def assess_failures(failures: Failures, ended: Mapping[str, int]) -> TooManyFailures | None:
+    """Whether so many failures pause a run; `ended` counts rollouts by failure class, '' for those that ended well.
+
+    What somebody cancelled counts for nothing, and a failure that has a reward is none.
+    """
+    counted = {name: number for name, number in ended.items() if number and name != FailureClass.CANCELLED}
+    total = sum(counted.values())
+    failed = {name: number for name, number in counted.items() if name and name not in failures.rewards}
+    if not failed:
+        return None
+    share = f"{sum(failed.values())} of {total} rollouts failed ({_counts(failed)})"
+    if failures.pause_without_reward and sum(failed.values()) == total:
+        return TooManyFailures(sorted(failed), f"not one real reward: {share}")
+    for group, limit in (("platform", failures.pause_above.platform), ("agent", failures.pause_above.agent)):
+        mine = {name: number for name, number in failed.items() if (name in PLATFORM_FAILURES) == (group == "platform")}
+        if limit is not None and mine and sum(mine.values()) > limit * total:
+            return TooManyFailures(
+                sorted(mine), f"{share}, more than `failures.pause_above.{group}` ({limit:g}) allows"
+            )
+    return None
+
+
+def _counts(failed: Mapping[str, int]) -> str:
+    return ", ".join(
+        f"{name} {number}" for name, number in sorted(failed.items(), key=lambda item: (-item[1], item[0]))
+    )
+
+
+async def hold_batch(
+    db: Database, connection: Connection, run: Mapping[str, Any], kind: str, step: int, failures: Failures
+) -> str | None:
+    """Why a batch in which nothing is left to run is not closed; None where it may be.
+
+    The run is paused once for a step, and once more whenever somebody had its failed rollouts tried again.
+    """
+    rows = await db.fetch("ended_by_class", run["run"], kind, step, connection=connection)
+    verdict = assess_failures(failures, {row["failure_class"]: row["number"] for row in rows})
+    if verdict is None:
+        return None
+    retries = await db.value("retries_asked", run["run"], step, connection=connection)
+    key = f"{ACTOR}/pause/{run['run']}/{kind}-{step}/{retries}"
+    if await db.row("audit_of_request", key, connection=connection):
+        return (run["pause_reason"] or "the run is paused") if run["paused"] else None
+    reason = await _reason(db, connection, run["run"], kind, step, verdict)
+    await pause(db, connection, run, reason, step, key)
+    return reason
+
+
+async def _reason(
+    db: Database, connection: Connection, run: str, kind: str, step: int, verdict: TooManyFailures
+) -> str:
+    example = await db.row("example_failure", run, kind, step, verdict.classes, connection=connection)
+    assert example is not None
+    where = f"step {step}" if kind == "train" else f"the evaluation of version {step}"
+    error = example["failure"].splitlines()[0][:ERROR_LENGTH]
+    return (f"{where}: {verdict.text}; for example {example['rollout_id']}: {error}. {_advice(run, verdict.classes)}")[
+        :REASON_LENGTH
+    ]
+
+
+def _advice(run: str, classes: list[str]) -> str:
+    platform = all(name in PLATFORM_FAILURES for name in classes)
+    what = "what fails (`relight status` shows the parts)" if platform else "the agent, and start its runner again"
+    return f"Mend {what}, then `relight retry {run} --failed` tries them again once the run goes on"
+
+
+async def pause(
+    db: Database, connection: Connection, run: Mapping[str, Any], reason: str, step: int | None, key: str
+) -> None:
+    """Pause a run that nobody asked to be paused, with its audit row."""
+    await db.execute("set_paused", run["run"], True, reason, connection=connection)
+    after = {"paused": True, "reason": reason}
+    columns = (None, ACTOR, names.PAUSE, run["paused"], after, step, None, key)
+    await db.execute("insert_audit", run["run"], *columns, connection=connection)
+
+
+async def check_rewards(
+    db: Database, connection: Connection, run: str, step: int, failures: Failures
+) -> dict[str, str] | None:
+    """Warn where no group of the last steps had anything to compare; all warnings, where that changed any."""
+    steps = failures.warn_equal_rewards
+    text = None
+    if steps is not None and await _are_flat(db, connection, run, step, steps, failures):
+        which = f"steps {step - steps + 1} to {step}" if steps > 1 else f"step {step}"
+        text = (
+            f"in every group of {which} all rewards were equal, so every advantage is 0 and nothing is learned; "
+            f"look at `relight rollouts {run}`, the temperature, and whether the tasks are too easy or too hard"
+        )
+    return await db.value("set_warning", run, EQUAL_REWARDS, text, connection=connection)
+
+
+async def _are_flat(db: Database, connection: Connection, run: str, step: int, steps: int, failures: Failures) -> bool:
+    given = {kind.value: reward for kind, reward in failures.rewards.items()}
+    last = await db.fetch("flat_groups", run, step, step, given, connection=connection)
+    if step < steps or not last or last[0]["flat"] < last[0]["groups"]:
+        return False  # most steps end here, without a look at those before
+    rows = await db.fetch("flat_groups", run, step - steps + 1, step, given, connection=connection)
+    return len(rows) == steps and all(row["flat"] == row["groups"] for row in rows)
+
+
+class Stall(NamedTuple):
+    """What came of a look at a run that stands still, or moves again."""
+
+    run: str
+    epoch: int
+    paused: bool
+    warnings: dict[str, str]
+
+
+async def find_stalls(db: Database) -> list[Stall]:
+    """Warn of runs that stand still, pause those that want it, and take back warnings of those that move again."""
+    found: list[Stall] = []
+    for run in await db.fetch("still_runs"):
+        failures = Failures.model_validate(run["failures"] or {})
+        limit = failures.stalled_after_seconds
+        is_still = limit is not None and run["seconds"] > limit
+        if is_still or STALLED in run["warnings"]:
+            stall = await _note_stall(db, dict(run), failures.pause_when_stalled, is_still)
+            found += [stall] if stall else []
+    return found
+
+
+async def _note_stall(db: Database, run: Mapping[str, Any], wants_pause: bool, is_still: bool) -> Stall | None:
+    async with db.transaction() as connection:
+        row = await db.row("lock_run", run["run"], connection=connection)
+        if row is None or row["status"] != "running" or row["paused"] or row["epoch"] != run["epoch"]:
+            return None
+        text = await _stall_text(db, connection, run) if is_still else None
+        warnings = await db.value("set_warning", run["run"], STALLED, text, connection=connection)
+        if is_still and wants_pause:
+            assert text is not None
+            key = f"{ACTOR}/stalled/{run['run']}/{run['moved_at'].isoformat()}"
+            await pause(db, connection, dict(row), text, None, key)
+            warnings = warnings or row["warnings"]
+    return None if warnings is None else Stall(run["run"], run["epoch"], is_still and wants_pause, warnings)
+
+
+async def _stall_text(db: Database, connection: Connection, run: Mapping[str, Any]) -> str:
+    oldest = await db.row("under_way", run["run"], connection=connection)
+    text = f"nothing has ended since {run['moved_at']:%Y-%m-%d %H:%M:%S} UTC (phase: {run['phase']})"
+    if oldest is None:
+        return f"{text}; no attempt is under way"
+    return f"{text}; {oldest['number']} attempts are under way, the oldest is of {oldest['rollout_id']}"

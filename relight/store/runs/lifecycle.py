@@ -1,0 +1,234 @@
+"""Runs as rows: how each begins, which workflow drives it, and how it ends."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from relight.datasets import Tasks, is_stored
+from relight.errors import (
+    CancelRequestedError,
+    ConfigError,
+    NotFoundError,
+    OverloadedError,
+    SupersededError,
+)
+from relight.store.database import Connection, Database
+from relight.store.runs.lineage import record_lineage, total_steps
+from relight.types import names
+from relight.types.payloads import BeginInput, FinishInput, RunState, kept_evaluations
+from relight.types.run_file import RunFile, differing_keys
+
+
+def file_hash(file: RunFile) -> str:
+    """SHA-256 of a run file with all its defaults."""
+    return hashlib.sha256(orjson.dumps(file.model_dump(mode="json"), option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+async def store_dataset(db: Database, tasks: Tasks) -> str:
+    """Write a data set once; its id is the hash of its rows. One that was in the store already is only named."""
+    if not is_stored(tasks.source) and await db.row("get_dataset", tasks.dataset_id) is None:
+        async with db.transaction() as connection:
+            await db.execute("insert_dataset", tasks.dataset_id, tasks.source, len(tasks.rows), connection=connection)
+            rows = [orjson.dumps(row).decode() for row in tasks.rows]
+            await db.execute("insert_tasks", tasks.dataset_id, rows, connection=connection)
+    return tasks.dataset_id
+
+
+async def begin_run(db: Database, begin: BeginInput, train: Tasks, evaluation: Tasks | None) -> RunState:
+    """Start a run, or go on with an unfinished one (semantics 17 and 19).
+
+    Raises:
+        ConfigError: the name is taken by a finished run or by another file; the message names the differing keys.
+        SupersededError: a reset brought back an execution, and another workflow drives the run by now.
+        CancelRequestedError: the run was cancelled, and no `relight resume` came after that; or the request for it was.
+        OverloadedError: one of its data sets was removed meanwhile: looked for again, it is missing.
+    """
+    train_id = await store_dataset(db, train)
+    eval_id = await store_dataset(db, evaluation) if evaluation else None
+    async with db.transaction() as connection:
+        run = await db.row("lock_run", begin.run, connection=connection)
+        if run is None:
+            await _hold_request(db, connection, begin)
+            await _hold_datasets(db, connection, {train_id, eval_id or train_id})
+            await _insert_run(db, connection, begin, train_id, eval_id, total_steps(begin.file, len(train.rows)))
+            if begin.parent:
+                await record_lineage(db, connection, begin, len(train.rows))
+        elif _takes_over(dict(run), begin):
+            await _take_over(db, connection, dict(run), begin)
+        return await _state(db, connection, begin.run)
+
+
+async def _hold_request(db: Database, connection: Connection, begin: BeginInput) -> None:
+    """See that the request for the run stands; whoever calls it off waits until the run has begun, and cancels that."""
+    key, _, asked_at = (begin.asked or "").rpartition("@")
+    row = await db.row("lock_request", key, connection=connection) if key else None
+    if row is not None and (row["refused"] is not None or row["created_at"].isoformat() != asked_at):
+        reason = row["refused"] or "asked for anew meanwhile"
+        raise CancelRequestedError(f"run {begin.run} does not begin: {reason}")
+
+
+async def _hold_datasets(db: Database, connection: Connection, ids: set[str]) -> None:
+    if await db.value("hold_datasets", list(ids), connection=connection) < len(ids):
+        raise OverloadedError("a data set of the run was removed while the run began")
+
+
+def _takes_over(run: Mapping[str, Any], begin: BeginInput) -> bool:
+    """Whether this makes a new epoch. Not where it began already, and not to go on with what is finished."""
+    if run["cancel_requested"] and run["cancel_requested"] != begin.lifts:
+        raise CancelRequestedError(f"run {begin.run} was cancelled; `relight resume {begin.run}` drives it again")
+    if run["driver"] == begin.driver:
+        return run["status"] not in ("running", "finished")  # reset to its first task, after the run had ended
+    if begin.epoch is None:
+        _may_go_on(run, begin.file)
+        return True
+    if run["epoch"] != begin.epoch or run["status"] == "running":
+        raise SupersededError(f"run {begin.run} is driven by epoch {run['epoch']} now, not by {begin.epoch}")
+    return run["status"] != "finished"
+
+
+async def _take_over(db: Database, connection: Connection, run: Mapping[str, Any], begin: BeginInput) -> None:
+    where = (begin.temporal_address, begin.temporal_namespace)
+    epoch = await db.value("take_over_run", begin.run, begin.driver, *where, connection=connection)
+    await db.execute("requeue_cancelled", begin.run, names.CANCELLED_WORKFLOW, connection=connection)
+    before, after = {"status": run["status"], "epoch": run["epoch"]}, {"status": "running", "epoch": epoch}
+    if run["paused"]:  # it still is: a resume has yet to lift that
+        before["paused"] = True
+    step = await db.value("last_recorded_step", begin.run, connection=connection)
+    columns = (None, begin.actor, "resume", before, after, int(step) + 1, None, f"epoch/{begin.run}/{epoch}")
+    await db.execute("insert_audit", begin.run, *columns, connection=connection)
+
+
+async def _insert_run(
+    db: Database, connection: Connection, begin: BeginInput, train_id: str, eval_id: str | None, steps: int
+) -> None:
+    resources_id = f"rs-{begin.run}"
+    version = await db.value("insert_resources", resources_id, begin.file.resources, connection=connection)
+    await db.execute(
+        "insert_run",
+        begin.run,
+        begin.file.model_dump(mode="json"),
+        file_hash(begin.file),
+        begin.driver,
+        steps,
+        train_id,
+        eval_id,
+        resources_id,
+        version,
+        begin.temporal_address,
+        begin.temporal_namespace,
+        connection=connection,
+    )
+
+
+def _may_go_on(run: Mapping[str, Any], file: RunFile) -> None:
+    name = run["run"]
+    # Its file as this release reads it: keys that came since have their defaults.
+    if file_hash(RunFile.model_validate(run["file"])) != file_hash(file):
+        keys = ", ".join(differing_keys(run["file"], file.model_dump(mode="json")))
+        raise ConfigError(
+            f"run {name} exists with another run file (differing: {keys}); choose another name, or fork {name}"
+        )
+    if run["status"] == "finished":
+        raise ConfigError(f"run {name} is finished; choose another name, or fork it")
+
+
+async def _state(db: Database, connection: Connection, name: str) -> RunState:
+    run = await db.row("get_run", name, connection=connection)
+    assert run is not None
+    first = int(run["parent_step"] or 0)
+    recorded = await db.value("last_recorded_step", name, connection=connection)
+    evaluations = await db.fetch("evaluations_of_run", name, connection=connection)
+    done = {int(row["step"]): float(row["value"]) for row in evaluations}
+    evaluated = await db.value("newest_evaluation", name, connection=connection)
+    # A last step whose evaluation is missing is entered again: its plan says that it is recorded.
+    return RunState(
+        run=name,
+        epoch=run["epoch"],
+        next_step=max(int(recorded), first),
+        total_steps=run["total_steps"],
+        finished=run["status"] == "finished",
+        evaluated=-1 if evaluated is None else int(evaluated),
+        evaluations=kept_evaluations(done),
+        concurrency=run["concurrency"],
+        first_version=first,
+        replays=run["replays"],
+    )
+
+
+async def lock_epoch(db: Database, connection: Connection, run: str, epoch: int) -> Mapping[str, Any]:
+    """The run's row, locked; an older epoch is refused.
+
+    Raises:
+        NotFoundError: no such run.
+        SupersededError: the run is driven by a newer epoch.
+    """
+    row = await db.row("lock_run", run, connection=connection)
+    if row is None:
+        raise NotFoundError(f"there is no run {run!r}")
+    if row["epoch"] != epoch:
+        raise SupersededError(f"run {run} is driven by epoch {row['epoch']} now, not by {epoch}")
+    return dict(row)
+
+
+async def lock_wanted(db: Database, connection: Connection, run: str, epoch: int) -> Mapping[str, Any]:
+    """The run's row, locked; an older epoch and a run that was cancelled are refused.
+
+    Raises:
+        SupersededError: the run is driven by a newer epoch.
+        CancelRequestedError: it was told to end.
+    """
+    row = await lock_epoch(db, connection, run, epoch)
+    if row["cancel_requested"]:
+        raise CancelRequestedError(f"run {run} was cancelled")
+    return row
+
+
+async def lock_running(db: Database, connection: Connection, run: str, epoch: int) -> Mapping[str, Any]:
+    """The run's row, locked; an older epoch, a run that was cancelled and one that has ended are refused.
+
+    Raises:
+        SupersededError: another workflow drives it, or it has ended.
+        CancelRequestedError: it was told to end.
+    """
+    row = await lock_wanted(db, connection, run, epoch)
+    if row["status"] != "running":
+        raise SupersededError(f"run {run} is {row['status']}")
+    return row
+
+
+async def finish_run(db: Database, finish: FinishInput) -> None:
+    """Close a run; closing it twice changes nothing. What fails while it is being cancelled is cancelled.
+
+    Raises:
+        CancelRequestedError: it can't end well any more, since it was told to end.
+    """
+    async with db.transaction() as connection:
+        run = await lock_epoch(db, connection, finish.run, finish.epoch)
+        if run["status"] != "running" and (run["status"], finish.status) != ("interrupted", "cancelled"):
+            return
+        if run["cancel_requested"] and finish.status == "finished":
+            raise CancelRequestedError(f"run {finish.run} was cancelled")
+        await close_run(db, connection, run, "cancelled" if run["cancel_requested"] else finish.status, finish.error)
+
+
+async def close_run(
+    db: Database, connection: Connection, run: Mapping[str, Any], status: str, error: str | None = None
+) -> None:
+    """Write that a run has ended, and end what it leaves open."""
+    name = run["run"]
+    await db.execute("finish_run", name, status, error, connection=connection)
+    await _end(db, connection, "cancel_open_inspections", name, "its run ended")
+    if status == "cancelled":
+        await db.execute("audit_unasked_cancel", name, run["epoch"], connection=connection)
+        await _end(db, connection, "cancel_open_rollouts", name, names.CANCELLED_WORKFLOW)
+
+
+async def _end(db: Database, connection: Connection, which: str, run: str, reason: str) -> None:
+    """Close rollouts of a run with their attempts."""
+    closed = await db.fetch(which, run, reason, connection=connection)
+    ids = [row["rollout_id"] for row in closed]
+    await db.execute("close_attempts_of", ids, "cancelled", reason, connection=connection)

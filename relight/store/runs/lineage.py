@@ -1,0 +1,113 @@
+"""Runs that come from other runs: a fork starts from a checkpoint of its parent, a replay trains on its rollouts.
+
+Both keep their parent's numbers: a fork of step 40 makes version 41 next, from the tasks that came next, so that an
+unchanged fork is the run that its parent would have been. Nothing of the parent changes, but that the version which a
+child starts from stays on disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from relight.errors import ConfigError
+from relight.store.database import Connection, Database
+from relight.types.payloads import BeginInput, Parent
+from relight.types.run_file import RunFile
+
+
+def total_steps(file: RunFile, rows: int) -> int:
+    """Steps of a run: as asked for, or whole passes over the data (a last part of a batch is left out)."""
+    if file.steps is not None:
+        return file.steps
+    return (file.epochs or 1) * max(rows // file.batch_size, 1)
+
+
+async def inherited_sets(db: Database, begin: BeginInput) -> dict[str, str]:
+    """Data sets that a run shares with its parent, as they were when the parent read them."""
+    parent = await db.row("get_run", begin.parent.run) if begin.parent else None
+    if parent is None:
+        return {}
+    before, now = RunFile.model_validate(parent["file"]).data, begin.file.data
+    ids = {"train": parent["train_dataset"], "evaluation": parent["eval_dataset"]}
+    return {name: f"dataset:{ids[name]}" for name in ids if ids[name] and getattr(before, name) == getattr(now, name)}
+
+
+def missing_checkpoint(run: str, step: int, deleted_at: datetime | None, there: Sequence[int]) -> str:
+    """Why a run can't start from a step, and from which it could."""
+    found = ", ".join(map(str, there)) or "none"
+    if deleted_at is None:
+        return f"run {run} has no checkpoint of step {step}; there is: {found}"
+    return (
+        f"the checkpoint of step {step} of run {run} was deleted at {deleted_at:%Y-%m-%d %H:%M} UTC, as the run file's "
+        f"`checkpoints.keep_*` say; there is: {found}"
+    )
+
+
+async def record_lineage(db: Database, connection: Connection, begin: BeginInput, rows: int) -> None:
+    """Tie a new run to its parent.
+
+    Raises:
+        ConfigError: the parent lacks what the run would start from; the message says what there is.
+    """
+    parent = begin.parent
+    assert parent is not None
+    row = await db.row("get_run", parent.run, connection=connection)
+    if row is None:
+        raise ConfigError(f"parent: there is no run {parent.run!r}; `relight runs` lists them")
+    if parent.replay:
+        await _check_replay(db, connection, dict(row), begin)
+    elif total_steps(begin.file, rows) <= parent.step:
+        raise ConfigError(f"steps: the run would end at or before step {parent.step}, where it starts; set more steps")
+    if parent.step > 0:
+        await _start_from(db, connection, begin.run, parent)
+    resources = await _resources(db, connection, dict(row), begin)
+    columns = (parent.run, parent.step, parent.replay, resources["resources_id"], resources["resources_version"])
+    await db.execute("set_parent", begin.run, *columns, connection=connection)
+    before, after = {"run": parent.run, "step": parent.step}, {"run": begin.run}
+    action = "replay" if parent.replay else "fork"
+    audit = (None, begin.actor, action, before, after, parent.step + 1, None, f"{action}/{begin.run}")
+    await db.execute("insert_audit", begin.run, *audit, connection=connection)
+
+
+async def _start_from(db: Database, connection: Connection, run: str, parent: Parent) -> None:
+    """The parent's version becomes the child's, under the same number."""
+    version = await db.row("fork_version", parent.run, parent.step, connection=connection)
+    if version is None:
+        found = await db.fetch("checkpointed_versions", parent.run, connection=connection)
+        lost = await db.row("get_version", parent.run, parent.step, connection=connection)
+        deleted_at = lost["checkpoint_deleted_at"] if lost else None
+        there = [int(row["version"]) for row in found]
+        raise ConfigError(missing_checkpoint(parent.run, parent.step, deleted_at, there))
+    columns = ("fence", "weights_hash", "export_path", "checkpoint_path")
+    await db.execute("insert_version", run, parent.step, *(version[name] for name in columns), connection=connection)
+    columns = ("export_digest", "checkpoint_digest", "export_bytes", "checkpoint_bytes")
+    await db.execute("describe_files", run, parent.step, *(version[name] for name in columns), connection=connection)
+
+
+async def _check_replay(db: Database, connection: Connection, parent: Mapping[str, Any], begin: BeginInput) -> None:
+    assert begin.parent is not None
+    name, first = parent["run"], begin.parent.step
+    if parent["replays"]:
+        raise ConfigError(f"run {name} is a replay itself: replay its parent, {parent['parent_run']}")
+    if first < int(parent["parent_step"] or 0):
+        raise ConfigError(f"run {name} begins after step {parent['parent_step']}: replay it from there")
+    recorded = int(await db.value("last_recorded_step", name, connection=connection))
+    last = min(recorded, begin.file.steps or recorded)
+    if last <= first:
+        raise ConfigError(f"run {name} has no recorded step after {first} that could be replayed")
+    await db.execute("set_total_steps", begin.run, last, connection=connection)
+
+
+async def _resources(
+    db: Database, connection: Connection, parent: Mapping[str, Any], begin: BeginInput
+) -> Mapping[str, Any]:
+    """The row whose resources the run has: that of the parent's step, unless the file gives others."""
+    assert begin.parent is not None
+    if begin.file.resources == parent["file"].get("resources", {}):
+        step = await db.row("get_step", parent["run"], begin.parent.step, connection=connection)
+        return dict(step) if step and step["resources_id"] else parent
+    own = await db.row("get_run", begin.run, connection=connection)
+    assert own is not None
+    return dict(own)

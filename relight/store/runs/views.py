@@ -1,0 +1,236 @@
+"""What one can see of runs, read from Postgres. Changes nothing."""
+
+from __future__ import annotations
+
+import zlib
+from collections import defaultdict
+from typing import Any
+
+import asyncpg
+import orjson
+
+from relight.errors import NotFoundError
+from relight.store.database import Connection, Database
+from relight.store.workers import GONE_SECONDS
+from relight.types.views import (
+    AttemptView,
+    AuditView,
+    ClusterView,
+    Counts,
+    EngineView,
+    EvaluationView,
+    GenerationView,
+    GpuHostView,
+    OpenEvaluation,
+    Page,
+    RewardView,
+    RolloutSummary,
+    RolloutView,
+    RunSummary,
+    RunView,
+    StepView,
+    VersionView,
+    WorkerView,
+)
+
+STATUS_COUNTERS = {
+    "queuing": "queued",
+    "requeuing": "queued",
+    "preparing": "running",
+    "running": "running",
+    "succeeded": "succeeded",
+    "failed": "failed",
+    "cancelled": "cancelled",
+}
+MAX_PAGE = 1000
+
+
+async def list_runs(database: Database, limit: int = 100) -> list[RunSummary]:
+    """Runs, newest first."""
+    return [RunSummary.model_validate(dict(row)) for row in await database.fetch("view_runs", None, limit)]
+
+
+async def get_run(database: Database, run: str) -> RunView:
+    """One run with its progress.
+
+    Raises:
+        NotFoundError: there is no such run.
+    """
+    async with database.transaction() as connection:
+        rows = await database.fetch("view_runs", run, 1, connection=connection)
+        if not rows:
+            raise NotFoundError(f"there is no run {run!r}; `relight runs` lists them")
+        marks = await database.row("view_version_marks", run, connection=connection)
+        engines = await database.fetch("view_engines", run, connection=connection)
+        hosts = await database.fetch("view_gpu_hosts", run, connection=connection)
+        return RunView.model_validate(
+            {
+                **dict(rows[0]),
+                **dict(marks or {}),
+                "rewards": await _rewards(database, run, connection),
+                "evaluations": await _evaluations(database, run, connection),
+                "engines": [dict(row) for row in engines],
+                "gpu_hosts": [dict(row) for row in hosts],
+                "open_step": await _open_step(database, run, connection),
+                "open_evaluation": await _open_evaluation(database, run, rows[0]["phase"], connection),
+            }
+        )
+
+
+async def list_steps(
+    database: Database, run: str, *, after: int = 0, recorded: bool | None = None, limit: int = 200
+) -> list[StepView]:
+    """Training steps after `after`, oldest first."""
+    return await _steps(database, run, after, recorded, limit, None)
+
+
+async def list_rollouts(
+    database: Database,
+    run: str,
+    *,
+    step: int | None = None,
+    kind: str | None = None,
+    status: str | None = None,
+    failure_class: str | None = None,
+    cursor: str | None = None,
+    limit: int = 100,
+) -> Page[RolloutSummary]:
+    """A page of a run's rollouts, by id."""
+    limit = min(limit, MAX_PAGE)
+    rows = await database.fetch("view_rollouts", run, step, kind, status, failure_class, cursor, limit + 1)
+    items = [RolloutSummary.model_validate(dict(row)) for row in rows[:limit]]
+    return Page[RolloutSummary](items=items, next=items[-1].rollout_id if len(rows) > limit else None)
+
+
+async def get_rollout(database: Database, rollout_id: str) -> RolloutView:
+    """A rollout with its attempts and rewards.
+
+    Raises:
+        NotFoundError: there is no such rollout.
+    """
+    row = await _rollout(database, rollout_id)
+    tries = await database.fetch("view_attempts", rollout_id, row["day"])
+    rewards = await database.fetch("view_rewards", rollout_id)
+    inspections = await database.fetch("view_inspections", rollout_id)
+    return RolloutView.model_validate(
+        {
+            **dict(row),
+            "input": row["task"],
+            "tries": [AttemptView.model_validate(dict(attempt)) for attempt in tries],
+            "rewards": [RewardView.model_validate(dict(reward)) for reward in rewards],
+            "inspections": [row["rollout_id"] for row in inspections],
+        }
+    )
+
+
+async def list_generations(database: Database, rollout_id: str, *, bodies: bool = True) -> list[GenerationView]:
+    """A rollout's model calls, attempt by attempt.
+
+    Raises:
+        NotFoundError: there is no such rollout.
+    """
+    row = await _rollout(database, rollout_id)
+    found = await database.fetch("view_generations", rollout_id, row["day"], bodies)
+    return [
+        GenerationView.model_validate(
+            {**dict(call), "request": _unpack(call["request"]), "response": _unpack(call["response"])}
+        )
+        for call in found
+    ]
+
+
+async def list_versions(database: Database, run: str) -> list[VersionView]:
+    """The policy versions of a run."""
+    return [VersionView.model_validate(dict(row)) for row in await database.fetch("view_versions", run)]
+
+
+async def list_audit(database: Database, run: str, *, after: int = 0, limit: int = 200) -> list[AuditView]:
+    """Changes to a run, oldest first."""
+    return [AuditView.model_validate(dict(row)) for row in await database.fetch("view_audit", run, after, limit)]
+
+
+async def get_cluster(database: Database) -> ClusterView:
+    """All processes that announced themselves, GPU hosts and engines."""
+    return ClusterView(
+        workers=[WorkerView.model_validate(dict(row)) for row in await database.fetch("view_workers", GONE_SECONDS)],
+        gpu_hosts=[GpuHostView.model_validate(dict(row)) for row in await database.fetch("view_gpu_hosts", None)],
+        engines=[EngineView.model_validate(dict(row)) for row in await database.fetch("view_engines", None)],
+    )
+
+
+async def _rewards(database: Database, run: str, connection: Connection) -> dict[int, float]:
+    rows = await database.fetch("view_rewards_by_step", run, connection=connection)
+    return {row["step"]: row["reward"] for row in rows}
+
+
+async def _evaluations(database: Database, run: str, connection: Connection) -> list[EvaluationView]:
+    found: dict[int, dict[str, Any]] = defaultdict(dict)
+    for row in await database.fetch("view_evaluations", run, connection=connection):
+        name, _, source = row["name"].removeprefix("eval/").partition("/")
+        place = found[row["step"]].setdefault("sources", {}).setdefault(source, {}) if source else found[row["step"]]
+        place[name] = row["value"]
+    return [EvaluationView.model_validate({"version": version, **all_}) for version, all_ in sorted(found.items())]
+
+
+async def _steps(
+    database: Database, run: str, after: int, recorded: bool | None, limit: int, connection: Connection | None
+) -> list[StepView]:
+    rows = await database.fetch("view_steps", run, after, recorded, min(limit, MAX_PAGE), connection=connection)
+    if not rows:
+        return []
+    counts = await _counts(database, run, "train", rows[0]["step"], rows[-1]["step"], connection)
+    return [
+        StepView.model_validate({**dict(row), "rollouts": counts.get(row["step"], Counts()).model_dump()})
+        for row in rows
+    ]
+
+
+async def _open_step(database: Database, run: str, connection: Connection) -> StepView | None:
+    found = await _steps(database, run, 0, False, 1, connection)
+    return found[0] if found else None
+
+
+async def _open_evaluation(
+    database: Database, run: str, phase: str | None, connection: Connection
+) -> OpenEvaluation | None:
+    if phase != "evaluating":
+        return None
+    version = await database.value("view_open_evaluation", run, connection=connection)
+    if version is None:
+        return None
+    counts = await _counts(database, run, "eval", version, version, connection)
+    return OpenEvaluation(version=version, rollouts=counts[version])
+
+
+async def _counts(
+    database: Database, run: str, kind: str, first: int, last: int, connection: Connection | None
+) -> dict[int, Counts]:
+    by_step: dict[int, list[asyncpg.Record]] = defaultdict(list)
+    for row in await database.fetch("view_counts", run, kind, first, last, connection=connection):
+        by_step[row["step"]].append(row)
+    return {step: _sum_up(rows) for step, rows in by_step.items()}
+
+
+def _sum_up(rows: list[asyncpg.Record]) -> Counts:
+    numbers: dict[str, int] = defaultdict(int)
+    failures: dict[str, int] = defaultdict(int)
+    for row in rows:
+        numbers["planned"] += row["number"]
+        numbers["retried"] += int(row["retried"])
+        numbers[STATUS_COUNTERS[row["status"]]] += row["number"]
+        if row["status"] in ("failed", "cancelled"):
+            failures[row["failure_class"] or row["status"]] += row["number"]
+    rewarded = sum(row["rewarded"] for row in rows)
+    mean = sum(row["reward_sum"] or 0.0 for row in rows) / rewarded if rewarded else None
+    return Counts(**numbers, failures=dict(failures), reward_mean=mean)
+
+
+async def _rollout(database: Database, rollout_id: str) -> asyncpg.Record:
+    row = await database.row("view_rollout", rollout_id)
+    if row is None:
+        raise NotFoundError(f"there is no rollout {rollout_id!r}; `relight rollouts RUN` lists a run's")
+    return row
+
+
+def _unpack(body: bytes | None) -> Any:
+    return None if body is None else orjson.loads(zlib.decompress(body))

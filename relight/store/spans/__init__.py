@@ -1,0 +1,1 @@
+"""Spans: taken in, stored, read."""

@@ -1,0 +1,161 @@
+"""Span ingestion: what arrives together is committed together, and answered after it is committed.
+
+A group is one function call in one transaction. A span that Postgres refuses is found by halving the group, and fails
+alone; one whose rollout or attempt is unknown fails alone too. It knows nothing of HTTP or OpenTelemetry.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from secrets import token_hex
+from typing import Any, Literal, NamedTuple
+
+from relight.errors import InvalidRequestError, NotFoundError
+from relight.observability.metrics import SPANS
+from relight.observability.redaction import Redactor
+from relight.store.database import Database
+from relight.store.group_commit import GroupCommit
+from relight.store.spans.rows import SpanRow, row_of
+from relight.types.store import Span
+
+log = logging.getLogger(__name__)
+MAX_GROUP = 2000
+"""Spans in one transaction, unless one caller brings more."""
+MIN_BESIDE = 100
+"""Spans that are worth a second transaction beside the one under way: Postgres works while the other is flushed."""
+MAX_WAITING = 20_000
+"""Spans that wait for their commit at most; who brings more is asked to come again."""
+SEPARATOR, NOTHING = "\x1f", "\x1e"
+"""Between values of a column, and in place of one that is null. JSON holds neither."""
+BODY_COLUMN = SpanRow._fields.index("bodies")
+
+
+class Outcome(NamedTuple):
+    """What became of a span."""
+
+    state: Literal["new", "duplicate", "unknown", "rejected"]
+    sequence_id: int | None = None
+    reason: str = ""
+
+
+DUPLICATE = Outcome("duplicate")
+
+
+class SpanIngest:
+    """Keeps spans in Postgres; one a process is enough."""
+
+    def __init__(
+        self,
+        database: Database,
+        redactor: Redactor | None = None,
+        *,
+        max_group: int = MAX_GROUP,
+        max_waiting: int = MAX_WAITING,
+    ) -> None:
+        self.database = database
+        self.redactor = redactor or Redactor()
+        self.counts: Counter[str] = Counter()
+        """Spans by what became of them, since the start."""
+        self._group: GroupCommit[SpanRow, Outcome] = GroupCommit(
+            self._flush,
+            max_group=max_group,
+            max_waiting=max_waiting,
+            max_writers=2,
+            min_beside=MIN_BESIDE,
+            name="spans",
+        )
+
+    def count(self, states: Mapping[str, int]) -> None:
+        """Count spans by what became of them."""
+        self.counts.update(states)
+        for state, number in states.items():
+            SPANS.labels(state).inc(number)
+
+    async def add(self, spans: Sequence[Span]) -> list[Span]:
+        """Keep spans; those that were new, with their sequence ids.
+
+        One that Postgres won't have, or of nobody, fails the call, whose others are kept; one that can't be written as
+        JSON fails it before anything is kept.
+
+        Raises:
+            NotFoundError: a rollout or an attempt is unknown.
+            InvalidRequestError: a span can't be stored.
+            OverloadedError: too many wait already.
+        """
+        outcomes = await self.submit([row_of(span, self.redactor) for span in spans])
+        for span, outcome in zip(spans, outcomes, strict=True):
+            if outcome.state == "unknown":
+                raise NotFoundError(f"there is no attempt {span.attempt_id} of a rollout {span.rollout_id}")
+            if outcome.state == "rejected":
+                raise InvalidRequestError(f"span {span.span_id} can't be stored: {outcome.reason}")
+        return [
+            span if span.sequence_id == outcome.sequence_id else _numbered(span, outcome)
+            for span, outcome in zip(spans, outcomes, strict=True)
+            if outcome.state == "new"
+        ]
+
+    async def submit(self, rows: Sequence[SpanRow]) -> list[Outcome]:
+        """Commit rows together with those of others; what became of each, in order.
+
+        Raises:
+            OverloadedError: too many wait already.
+        """
+        return await self._group.submit(rows)
+
+    async def aclose(self) -> None:
+        """Wait for what is under way."""
+        await self._group.aclose()
+
+    async def _flush(self, rows: Sequence[SpanRow]) -> list[Outcome]:
+        seen: dict[tuple[str, str, str], int] = {}
+        for number, row in enumerate(rows):
+            seen.setdefault(row[:3], number)
+        firsts = list(seen.values())
+        outcomes = [DUPLICATE] * len(rows)
+        found = await self._store([rows[number] for number in firsts])
+        for number, outcome in zip(firsts, found, strict=True):
+            outcomes[number] = outcome
+        self.count(Counter(outcome.state for outcome in outcomes))
+        return outcomes
+
+    async def _store(self, rows: Sequence[SpanRow]) -> list[Outcome]:
+        try:
+            return await self._call(rows)
+        except InvalidRequestError as error:
+            if len(rows) == 1:
+                log.warning("span rejected rollout_id=%s reason=%s", rows[0].rollout_id, error.message)
+                return [Outcome("rejected", None, error.message)]
+        middle = len(rows) // 2
+        return await self._store(rows[:middle]) + await self._store(rows[middle:])
+
+    async def _call(self, rows: Sequence[SpanRow]) -> list[Outcome]:
+        columns = list(zip(*rows, strict=True))
+        bodies = [(item, *body) for item, kept in enumerate(columns[BODY_COLUMN], 1) for body in kept]
+        items, hashes, packed = zip(*bodies, strict=True) if bodies else ((), (), ())
+        separator, texts = joined(columns[:BODY_COLUMN])
+        row = await self.database.row("ingest_spans", separator, *texts, items, hashes, packed)
+        assert row is not None, "a function without rows answers with one"
+        return [Outcome(*verdict) for verdict in zip(row["verdicts"], row["sequences"], strict=True)]
+
+
+def joined(columns: Iterable[Sequence[Any]]) -> tuple[str, list[str]]:
+    """Columns as one text each, and what stands between their values; a driver's array costs several times that."""
+    texts = [_texts(column) for column in columns]
+    separator = SEPARATOR
+    while True:
+        found = [separator.join(column) for column in texts]
+        if all(text.count(separator) == len(column) - 1 for text, column in zip(found, texts, strict=True)):
+            return separator, found
+        separator = token_hex(16)  # somebody's id or name holds a control character
+
+
+def _texts(column: Sequence[Any]) -> Sequence[str]:
+    if None not in column and isinstance(column[0], str):
+        return column
+    return [NOTHING if value is None else str(value) for value in column]
+
+
+def _numbered(span: Span, outcome: Outcome) -> Span:
+    return span.model_copy(update={"sequence_id": outcome.sequence_id})

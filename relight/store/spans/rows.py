@@ -1,0 +1,182 @@
+"""Spans as rows of Postgres, and back.
+
+What is large lies in `bodies`, once a day by content hash: a model's messages come again with every turn. The row keeps
+its hash in `bodies`, under the field's name or, for attributes, under theirs.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+import orjson
+
+from relight.errors import InvalidRequestError
+from relight.observability.redaction import Redactor
+from relight.store.database import Database
+from relight.store.generations import COMPRESSION, to_json, unpack_body
+from relight.store.storable import STATUS_CODES, UNSET, storable, storable_text, storable_time
+from relight.types.store import Span
+
+LARGE_BYTES = 2048
+"""What a field of a row takes at most; beyond it, its parts or all of it become bodies."""
+PART_BYTES = 1024
+"""An attribute above this becomes a body where the attributes together are large."""
+MAX_SEQUENCE_ID = 2**53
+EMPTY_OBJECT = "{}"
+ESCAPED_NUL = b"\\u0000"
+Body = tuple[bytes, bytes]
+"""Hash and compressed JSON."""
+
+
+class SpanRow(NamedTuple):
+    """A span as `ingest_spans_v1` takes it; JSON as text."""
+
+    rollout_id: str
+    attempt_id: str
+    span_id: str
+    sequence_id: int
+    """Below 0: one is to be issued."""
+    trace_id: str
+    parent_id: str | None
+    name: str
+    status: str
+    attributes: str
+    events: str | None
+    """None: there are none."""
+    links: str | None
+    resource: str
+    extra: str | None
+    start_time: float | None
+    end_time: float | None
+    refs: str | None
+    """Hashes of what is in `bodies`."""
+    bodies: Sequence[Body]
+
+
+class Packer:
+    """Turns one span's fields into JSON without secrets, and what is large into bodies."""
+
+    __slots__ = ("bodies", "redactor", "refs")
+
+    def __init__(self, redactor: Redactor) -> None:
+        self.redactor = redactor
+        self.bodies: list[Body] = []
+        self.refs: dict[str, Any] = {}
+
+    def pack(self, field: str, value: Any, empty: str | None = None) -> str | None:
+        """A field as JSON, or `empty` where it has become a body."""
+        text = self.redactor.json(dump(value))
+        if len(text) <= LARGE_BYTES:
+            return text.decode()
+        self.refs[field] = self._keep(text)
+        return empty
+
+    def pack_attributes(self, attributes: Mapping[str, Any]) -> str:
+        """Attributes as JSON; the large ones become bodies."""
+        text = self.redactor.json(dump(attributes))
+        if len(text) <= LARGE_BYTES:
+            return text.decode()
+        small: dict[str, Any] = {}
+        large: dict[str, str] = {}
+        for key, value in orjson.loads(text).items():
+            part = dump(value)
+            if len(part) > PART_BYTES:
+                large[key] = self._keep(part)
+            else:
+                small[key] = value
+        if large:
+            self.refs["attributes"] = large
+        return dump(small).decode()
+
+    def packed_refs(self) -> str | None:
+        """The hashes as JSON."""
+        return dump(self.refs).decode() if self.refs else None
+
+    def _keep(self, text: bytes) -> str:
+        digest = sha256(text)
+        self.bodies.append((digest.digest(), zlib.compress(text, COMPRESSION)))
+        return digest.hexdigest()
+
+
+def dump(value: Any) -> bytes:
+    """JSON that Postgres takes."""
+    text = to_json(value)
+    return to_json(storable(value)) if ESCAPED_NUL in text else text
+
+
+def row_of(span: Span, redactor: Redactor) -> SpanRow:
+    """A span as a row.
+
+    Raises:
+        InvalidRequestError: its sequence id is beyond all sense, or its values are nested too deeply.
+    """
+    if span.sequence_id > MAX_SEQUENCE_ID:
+        raise InvalidRequestError(f"sequence_id {span.sequence_id} of span {span.span_id} is above {MAX_SEQUENCE_ID}")
+    try:
+        return _row(span, Packer(redactor), redactor)
+    except (RecursionError, TypeError) as error:
+        raise InvalidRequestError(f"span {span.span_id} can't be written as JSON: {error}") from error
+
+
+def _row(span: Span, packer: Packer, redactor: Redactor) -> SpanRow:
+    links = {"context": span.context, "parent": span.parent}
+    extra = {key: value for key, value in links.items() if value is not None} | (span.model_extra or {})
+    return SpanRow(
+        rollout_id=storable_text(span.rollout_id),
+        attempt_id=storable_text(span.attempt_id),
+        span_id=storable_text(redactor.text(span.span_id)),
+        sequence_id=span.sequence_id,
+        trace_id=storable_text(redactor.text(span.trace_id)),
+        parent_id=None if span.parent_id is None else storable_text(redactor.text(span.parent_id)),
+        name=storable_text(redactor.text(span.name)),
+        status=redactor.json(dump(storable(span.status.model_dump()))).decode(),
+        attributes=packer.pack_attributes(storable(span.attributes)),
+        events=packer.pack("events", storable(span.events)) if span.events else None,
+        links=packer.pack("links", storable(span.links)) if span.links else None,
+        resource=packer.pack("resource", storable(span.resource), EMPTY_OBJECT) or EMPTY_OBJECT,
+        extra=packer.pack("extra", storable(extra)) if extra else None,
+        start_time=storable_time(span.start_time),
+        end_time=storable_time(span.end_time),
+        refs=packer.packed_refs(),
+        bodies=packer.bodies,
+    )
+
+
+async def read_spans(database: Database, rows: Iterable[Any], connection: Any = None) -> list[Span]:
+    """Rows of `spans`, all columns of them, as spans."""
+    found = list(rows)
+    wanted: dict[date, set[bytes]] = defaultdict(set)
+    for row in found:
+        if row["bodies"]:
+            wanted[row["day"]].update(bytes.fromhex(digest) for digest in _hashes(row["bodies"]))
+    bodies: dict[tuple[date, str], Any] = {}
+    for day, hashes in wanted.items():
+        for row in await database.fetch("span_bodies", day, list(hashes), connection=connection):
+            bodies[day, row["hash"]] = unpack_body(row["body"])
+    return [_span(row, bodies) for row in found]
+
+
+def _hashes(refs: Mapping[str, Any]) -> list[str]:
+    return [*refs.get("attributes", {}).values(), *(value for key, value in refs.items() if key != "attributes")]
+
+
+def _span(row: Any, bodies: Mapping[tuple[date, str], Any]) -> Span:
+    fields = dict(row)
+    day, refs, extra = fields.pop("day"), fields.pop("bodies") or {}, fields.pop("extra")
+    fields.pop("created_at", None)
+    if fields["status"].get("status_code") not in STATUS_CODES:
+        fields["status"] = {**fields["status"], "status_code": UNSET}
+    for field, digest in refs.items():
+        if field == "attributes":
+            large = {key: bodies[day, part] for key, part in digest.items()}
+            fields["attributes"] = {**fields["attributes"], **large}
+        elif field == "extra":
+            extra = bodies[day, digest]
+        else:
+            fields[field] = bodies[day, digest]
+    return Span.model_validate({**(extra or {}), **fields})

@@ -1,0 +1,44 @@
+"""One rollout store for all threads of a process: calls from other event loops are done on the loop that owns it.
+
+A pool of connections belongs to one loop, and so do the groups that share transactions. The owner's loop must run while
+others call; a call that is cancelled there is cancelled here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from typing import Any, cast
+
+from relight.store.base import LightningStore
+
+
+class AnyThread:
+    """Hands every method of a store to the loop that owns it."""
+
+    def __init__(self, store: LightningStore, loop: asyncio.AbstractEventLoop) -> None:
+        self._store = store
+        self._loop = loop
+
+    @property
+    def capabilities(self) -> dict[str, bool]:
+        """The store's own, and that threads may share it."""
+        return {**self._store.capabilities, "thread_safe": True}
+
+    def __getattr__(self, name: str) -> Any:
+        method: Callable[..., Any] = getattr(self._store, name)
+        if not inspect.iscoroutinefunction(method):
+            return method
+
+        async def call(*args: Any, **options: Any) -> Any:
+            if asyncio.get_running_loop() is self._loop:
+                return await method(*args, **options)
+            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(method(*args, **options), self._loop))
+
+        return call
+
+
+def any_thread(store: LightningStore) -> LightningStore:
+    """The store for callers in any thread; the loop that runs now owns it."""
+    return cast("LightningStore", AnyThread(store, asyncio.get_running_loop()))

@@ -1,0 +1,1 @@
+"""What training writes: plans, the ledger, preflights, regrades."""

@@ -1,0 +1,299 @@
+"""The ledger: which attempt a step consumed, the rows that it trained on, and the versions that came of it.
+
+Written before the weights change (rule 13), so that a step can be done again with the same rows, and so that no
+attempt is ever trained on twice: the tables say so by their keys.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import orjson
+
+from relight.adapter.rows import Generation, TrainingRow, temperature_of_logprobs
+from relight.errors import LeaseLostError, NotFoundError
+from relight.store.database import Connection, Database
+from relight.store.training.plans import ResolvedPlan
+from relight.types.upstreams import POLICY
+
+_HASHED = sorted(set(TrainingRow.model_fields) - {"rollout_id"})
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A rollout of the step, with the reward that it trains with; None where it has none."""
+
+    rollout_id: str
+    attempt_id: str
+    group: int
+    reward: float | None
+    grader: str
+    failure_class: str | None
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A candidate that trains, with its advantage."""
+
+    candidate: Candidate
+    advantage: float
+
+
+@dataclass(frozen=True)
+class Version:
+    """A published policy version."""
+
+    version: int
+    weights_hash: str
+    export_path: str
+    checkpoint_path: str | None
+    fence: int = 0
+    """Of the lease under which it was made."""
+    export_digest: str | None = None
+    """What the manifest says of all files; None where it is not known: the given model."""
+    checkpoint_digest: str | None = None
+    export_bytes: int = 0
+    checkpoint_bytes: int = 0
+
+
+def choose(candidates: Sequence[Candidate], group_size: int, short_groups: str) -> list[Candidate]:
+    """The rollouts that train: whole groups, or short ones with at least 2 real rewards (rule 11)."""
+    groups: dict[int, list[Candidate]] = defaultdict(list)
+    for candidate in candidates:
+        if candidate.reward is not None:
+            groups[candidate.group].append(candidate)
+    least = group_size if short_groups == "drop" else 2
+    return [member for group in sorted(groups) if len(groups[group]) >= least for member in groups[group]]
+
+
+def batch_hash(rows: Sequence[TrainingRow], samples: Sequence[Sample]) -> str:
+    """SHA-256 over all that decides what is learned (rule 16): the samples with their rewards, and whole rows."""
+    digest = hashlib.sha256()
+    for sample in samples:
+        digest.update(orjson.dumps([sample.candidate.attempt_id, sample.candidate.reward, sample.advantage]))
+    for row in rows:
+        digest.update(orjson.dumps([getattr(row, name) for name in _HASHED]))
+    return digest.hexdigest()
+
+
+async def get_step(db: Database, run: str, step: int) -> Mapping[str, Any]:
+    """A step's row.
+
+    Raises:
+        NotFoundError: it is not planned.
+    """
+    row = await db.row("get_step", run, step)
+    if row is None:
+        raise NotFoundError(f"run {run} has no step {step}")
+    return dict(row)
+
+
+async def read_candidates(db: Database, run: str, step: int, plan: ResolvedPlan) -> list[Candidate]:
+    """The step's rollouts; a failure class has a reward only where the run gives it one."""
+    given = {failure.value: reward for failure, reward in plan.failures.rewards.items()}
+    return [
+        Candidate(
+            rollout_id=row["rollout_id"],
+            attempt_id=row["counted"],
+            group=row["group_number"],
+            reward=row["reward"] if row["failure_class"] is None else given.get(row["failure_class"]),
+            grader=row["grader"],
+            failure_class=row["failure_class"],
+        )
+        for row in await db.fetch("candidates", run, step)
+    ]
+
+
+async def read_generations(db: Database, run: str, step: int, attempts: Sequence[str]) -> dict[str, list[Generation]]:
+    """Delivered generations with token ids, by attempt, in order. One without ids is left out, never guessed."""
+    days = [row["day"] for row in await db.fetch("days_of_step", run, step)]
+    found: dict[str, list[Generation]] = defaultdict(list)
+    for row in await db.fetch("delivered_generations", days, list(attempts)):
+        if row["prompt_token_ids"] and row["token_ids"] and row["logprobs"]:
+            found[row["attempt_id"]].append(
+                Generation(
+                    call_number=row["call_number"],
+                    choice=row["choice"],
+                    prompt_ids=list(row["prompt_token_ids"]),
+                    token_ids=list(row["token_ids"]),
+                    logprobs=list(row["logprobs"]),
+                    temperature=temperature_of_logprobs(row["temperature"]),
+                )
+            )
+    return found
+
+
+async def count_left_out(db: Database, run: str, step: int, attempts: Sequence[str]) -> int:
+    """Answers of the policy that `read_generations` leaves out: they came without token ids or logprobs."""
+    days = [row["day"] for row in await db.fetch("days_of_step", run, step)]
+    return int(await db.value("generations_left_out", days, list(attempts), POLICY))
+
+
+async def write_ledger(
+    db: Database, run: str, step: int, samples: Sequence[Sample], rows: Sequence[TrainingRow], metrics: dict[str, float]
+) -> str:
+    """Write what the step consumes and trains on, once; returns the batch's hash."""
+    digest = batch_hash(rows, samples)
+    async with db.transaction() as connection:
+        current = await db.row("lock_step", run, step, connection=connection)
+        if current is None or current["status"] in ("ledgered", "recorded"):
+            return str(current["batch_hash"]) if current else digest
+        columns = list(
+            zip(
+                *(
+                    (c.rollout_id, c.attempt_id, c.group, c.reward, c.grader, sample.advantage)
+                    for sample in samples
+                    for c in (sample.candidate,)
+                ),
+                strict=True,
+            )
+        )
+        if columns:
+            await db.execute("insert_step_rollouts", run, step, *map(list, columns), connection=connection)
+            await db.execute_many(
+                "insert_training_row",
+                [(run, step, number, *dict(row).values()) for number, row in enumerate(rows)],
+                connection=connection,
+            )
+        await db.execute("step_ledgered", run, step, digest, finite(metrics), connection=connection)
+    return digest
+
+
+async def read_rows(db: Database, run: str, step: int) -> list[TrainingRow]:
+    """The rows of a ledgered step, as they were written."""
+    return [
+        TrainingRow(**{name: row[name] for name in TrainingRow.model_fields})
+        for row in await db.fetch("training_rows_of", run, step)
+    ]
+
+
+def finite(values: Mapping[str, float]) -> dict[str, float]:
+    """What JSON and Postgres can hold: numbers that are finite."""
+    return {name: float(value) for name, value in values.items() if math.isfinite(value)}
+
+
+async def get_version(db: Database, run: str, version: int) -> Version | None:
+    """A published version, or None."""
+    return _version(await db.row("get_version", run, version))
+
+
+async def newest_version(db: Database, run: str) -> Version | None:
+    """The newest published version, or None."""
+    return _version(await db.row("newest_version", run))
+
+
+async def newest_checkpoint(db: Database, run: str, up_to: int) -> Version | None:
+    """The newest version up to `up_to` from which training can go on; version 0 is the given model."""
+    return _version(await db.row("newest_checkpoint", run, up_to))
+
+
+def _version(row: Any) -> Version | None:
+    if row is None:
+        return None
+    return Version(**{field.name: row[field.name] for field in fields(Version)})
+
+
+async def record_version(
+    db: Database,
+    run: str,
+    version: Version,
+    lease: tuple[str, str, int],
+    metrics: Mapping[str, float] | None = None,
+    *,
+    unchanged: bool = False,
+) -> None:
+    """Record a version whose files are complete, if the lease under which they were written still holds.
+
+    What its training measured is kept with it, and whether its weights are those of the version before it: the worker
+    that closes the step may not be the one that trained.
+
+    Raises:
+        LeaseLostError: the lease was lost; what was written under it counts for nothing (rule 15).
+    """
+    name, holder, fence = lease
+    async with db.transaction() as connection:
+        await check_lease(db, connection, name, holder, fence)
+        await db.execute(
+            "insert_version",
+            run,
+            version.version,
+            fence,
+            version.weights_hash,
+            version.export_path,
+            version.checkpoint_path,
+            connection=connection,
+        )
+        measured = finite(metrics or {})
+        await db.execute("step_trained", run, version.version, measured, unchanged, connection=connection)
+        await _describe_files(db, connection, run, version)
+
+
+async def replace_export(db: Database, run: str, version: Version, lease: tuple[str, str, int]) -> None:
+    """Record an export that was made again, because the one before can't be read any more.
+
+    Raises:
+        LeaseLostError: the lease was lost.
+    """
+    name, holder, fence = lease
+    async with db.transaction() as connection:
+        await check_lease(db, connection, name, holder, fence)
+        columns = (version.weights_hash, version.export_path)
+        await db.execute("replace_export", run, version.version, *columns, connection=connection)
+        await _describe_files(db, connection, run, version)
+
+
+async def _describe_files(db: Database, connection: Connection, run: str, version: Version) -> None:
+    digests = (version.export_digest, version.checkpoint_digest)
+    sizes = (version.export_bytes, version.checkpoint_bytes)
+    await db.execute("describe_files", run, version.version, *digests, *sizes, connection=connection)
+
+
+async def check_lease(db: Database, connection: Connection, name: str, holder: str, fence: int) -> None:
+    """See to it that a lease is held until this transaction ends."""
+    row = await db.row("lock_lease", name, connection=connection)
+    if row is None or row["fence"] != fence or row["holder"] != holder:
+        raise LeaseLostError(f"lease {name} (fence {fence}) was lost to {row['holder'] if row else 'nobody'}")
+
+
+async def record_step(
+    db: Database, run: str, step: int, metrics: Mapping[str, float], seconds: Mapping[str, float]
+) -> None:
+    """Close a step: its metrics and the seconds of its phases. Closing it twice changes nothing."""
+    clean = finite(metrics)
+    async with db.transaction() as connection:
+        row = await db.row("step_recorded", run, step, clean, finite(seconds), connection=connection)
+        if row is None:
+            return
+        times = {"rollouts": row["sampling"], "total": row["total"]}
+        await db.execute("add_step_seconds", run, step, finite(times), connection=connection)
+        known: dict[str, float] = row["metrics"]
+        names = ["train/reward" if name == "reward_mean" else f"train/{name}" for name in known]
+        values = [float(value) for value in known.values()]
+        await db.execute("insert_metrics", run, step, names, values, connection=connection)
+
+
+async def write_trainer_logprobs(db: Database, run: str, step: int, logprobs: Sequence[Sequence[float]]) -> None:
+    """Keep the trainer's own logprobs of the rows beside the sampler's."""
+    rows = [(run, step, number, list(values)) for number, values in enumerate(logprobs)]
+    await db.execute_many("set_trainer_logprobs", rows)
+
+
+async def take_lease(db: Database, name: str, holder: str, seconds: float) -> int | None:
+    """A lease with a new fence, or None while somebody else holds it."""
+    fence = await db.value("take_lease", name, holder, seconds)
+    return None if fence is None else int(fence)
+
+
+async def renew_lease(db: Database, name: str, holder: str, fence: int, seconds: float) -> bool:
+    """Keep a lease; False where it is lost."""
+    return await db.value("renew_lease", name, holder, fence, seconds) is not None
+
+
+async def release_lease(db: Database, name: str, holder: str, fence: int) -> None:
+    """Give a lease back."""
+    await db.execute("release_lease", name, holder, fence)

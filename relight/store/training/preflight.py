@@ -1,0 +1,173 @@
+"""The preflight: a rollout of each kind before the first step, to find what would fail every time.
+
+It plays the longest task of each set; where that goes badly, the shortest one and one from the middle too. Only what
+must repeat itself ends the run. What a better policy may mend, or what is wrong with a single task, is a warning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from relight.errors import PreflightError
+from relight.store.database import Connection, Database
+from relight.store.runs import health
+from relight.store.runs.lifecycle import lock_running
+from relight.types import names
+from relight.types.payloads import PreflightState, RunRequest
+from relight.types.rollout import FailureClass
+from relight.types.run_file import RunFile
+from relight.types.upstreams import POLICY
+
+SETS = {"train": "training", "val": "evaluation"}
+"""The modes of its rollouts, and what to call them."""
+REPEATING = frozenset(
+    {
+        FailureClass.OUT_OF_MEMORY,
+        FailureClass.INFRASTRUCTURE,
+        FailureClass.GRADER_ERROR,
+        FailureClass.NO_REWARD,
+        FailureClass.INVALID_REWARD,
+    }
+)
+"""Failures that are no matter of what the policy said."""
+PLAYED = 3
+"""Most tasks of a set that are played."""
+
+Row = Mapping[str, Any]
+
+
+class Finding(NamedTuple):
+    """What is wrong with one rollout."""
+
+    repeats: bool
+    text: str
+
+
+async def advance(db: Database, request: RunRequest) -> tuple[PreflightState, bool]:
+    """What is to be played now, if anything; and whether a warning was written.
+
+    Raises:
+        PreflightError: something would fail every time; the message says what.
+        SupersededError: somebody else drives the run.
+    """
+    async with db.transaction() as connection:
+        run = await lock_running(db, connection, request.run, request.epoch)
+        file = RunFile.model_validate(run["file"])
+        first = int(run["parent_step"] or 0)
+        begun = await db.value("step_was_planned", run["run"], first, connection=connection)
+        if begun or run["replays"] or not file.preflight:
+            return PreflightState(), False
+        rollouts = await _unfinished(db, connection, run, file)
+        if rollouts:
+            await db.execute("set_phase", run["run"], "preflight", connection=connection)
+            tasks = {row["rollout_id"]: names.task_name(row["mode"], row["position"]) or "" for row in rollouts}
+            return PreflightState(rollouts=list(tasks), tasks=tasks), False
+        await db.execute("close_preflight", run["run"], connection=connection)
+        problems, warning = _conclude(run, await _rows(db, connection, run["run"]))
+        change = await db.value("set_warning", run["run"], health.PREFLIGHT, warning, connection=connection)
+    if problems:
+        raise PreflightError(problems)
+    return PreflightState(), change is not None
+
+
+async def _rows(db: Database, connection: Connection, run: str) -> list[Row]:
+    return [dict(row) for row in await db.fetch("preflight_rollouts", run, POLICY, connection=connection)]
+
+
+async def _unfinished(db: Database, connection: Connection, run: Row, file: RunFile) -> list[Row]:
+    """Rollouts that have not ended, after planning those that are due."""
+    rows = await _rows(db, connection, run["run"])
+    for mode, dataset, limit in _sets(run, file):
+        mine = [row for row in rows if row["mode"] == mode]
+        tried = [row for row in mine if row["batch"] == run["epoch"]]
+        if any(_is_open(row) for row in mine) or any(finding(row) is None for row in mine):
+            continue
+        tasks = await db.fetch("longest_tasks", dataset, limit, connection=connection)
+        due = tasks[:1] if not tried else tasks[1:PLAYED] if len(tried) == 1 else []
+        for number, task in enumerate(due, len(mine) + 1):
+            await _insert(db, connection, run, file, mode, number, dataset, task["position"])
+    return [row for row in await _rows(db, connection, run["run"]) if _is_open(row)]
+
+
+def _sets(run: Row, file: RunFile) -> list[tuple[str, str, int]]:
+    """Mode, data set and how many of its tasks are used."""
+    wanted = file.evaluation
+    evaluates = run["eval_dataset"] and (wanted.at_start or wanted.at_end or wanted.every)
+    return [
+        ("train", run["train_dataset"], 2**31 - 1),
+        *([("val", run["eval_dataset"], wanted.limit or 2**31 - 1)] if evaluates else []),
+    ]
+
+
+async def _insert(
+    db: Database, connection: Connection, run: Row, file: RunFile, mode: str, number: int, dataset: str, position: int
+) -> None:
+    kind = "train" if mode == "train" else "eval"
+    await db.execute(
+        "insert_preflight",
+        names.preflight_rollout_id(run["run"], kind, number),
+        run["run"],
+        int(run["parent_step"] or 0),
+        run["epoch"],
+        list(SETS).index(mode),
+        number,
+        dataset,
+        position,
+        mode,
+        run["resources_id"],
+        run["resources_version"],
+        file.rollout.model_dump(mode="json") | {"max_attempts": 1},
+        f"{file.seed}/preflight/{kind}/{number}",
+        connection=connection,
+    )
+
+
+def _is_open(row: Row) -> bool:
+    return row["status"] not in ("succeeded", "failed", "cancelled")
+
+
+def finding(row: Row) -> Finding | None:
+    """What is wrong with a rollout that has ended; None where it went as it should."""
+    if row["status"] == "succeeded":
+        return None if row["usable"] or row["mode"] != "train" else Finding(True, _why_nothing_trains(row))
+    kind = row["failure_class"] or row["status"]
+    text = f"{kind}: {(row['failure'] or 'no message').splitlines()[0][: health.ERROR_LENGTH]}"
+    if kind == FailureClass.CANCELLED:
+        return Finding(False, text)
+    before = "" if row["calls"] else ", before the model answered any call"
+    return Finding(kind in REPEATING or not row["calls"], text + before)
+
+
+def _why_nothing_trains(row: Row) -> str:
+    if row["calls"]:
+        return f"the engine returned no token ids and logprobs for its {row['calls']} model calls, so nothing can train"
+    return (
+        "the agent ended without calling the model that is trained, so nothing can train; it must call the base URL "
+        f"that it is handed, with model {POLICY!r}"
+    )
+
+
+def _conclude(run: Row, rows: Sequence[Row]) -> tuple[str | None, str | None]:
+    """What ends the run, and what it should be warned of."""
+    problems: list[str] = []
+    warnings: list[str] = []
+    for mode, name in SETS.items():
+        mine = [row for row in rows if row["mode"] == mode]
+        found = [(row, finding(row)) for row in mine if row["batch"] == run["epoch"]]
+        bad = [(row, what) for row, what in found if what is not None]
+        if not bad:
+            continue
+        sound = any(finding(row) is None for row in mine)
+        row, what = bad[0]
+        text = f"{name} rollout {row['rollout_id']} (task {row['position']}): {what.text}"
+        if sound or not all(each.repeats for _, each in bad):
+            warnings.append(f"{text} ({len(bad)} of {len(found)} played went badly)")
+        else:
+            problems.append(f"{text} ({len(bad)} of {len(found)} played)")
+    problem = (
+        f"preflight: this would fail every time. {'; '.join(problems)}. Nothing was trained; "
+        f"`relight rollouts show` tells more. Mend it, then `relight resume {run['run']}`; "
+        "`preflight: false` in the run file leaves this look out"
+    )
+    return (problem if problems else None), ("; ".join(warnings)[: health.REASON_LENGTH] or None)

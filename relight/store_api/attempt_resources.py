@@ -1,0 +1,112 @@
+"""The resources of an external runner's attempt: the address and the key of its model calls.
+
+0.3's runner asks for the resources that its claim names. Where these hold a model at the gateway without a key, or a
+newer version of them is there than the one that the rollout is pinned to, the claim names resources of this attempt
+instead: `<id>~<attempt>~<seal>`. Asked for these, the service answers the rollout's version with the key filled in.
+Only that runner is shown the name, and the seal can't be guessed; the key is stored nowhere, and good as long as the
+attempt.
+"""
+
+from __future__ import annotations
+
+import hmac
+from base64 import urlsafe_b64encode
+from typing import TypeGuard
+
+from relight.store.attempts.bound_models import AttemptEndpoint, is_at_gateway
+from relight.store.attempts.postgres import attempt_key
+from relight.store.attempts.tokens import attempt_token
+from relight.store.base import LightningStore
+from relight.store.database import Database
+from relight.types.resources import LLM, PromptTemplate, ProxyLLM, ResourceUnion
+from relight.types.rollout import AttemptedRollout
+from relight.types.store import ResourcesUpdate
+
+MAX_KNOWN = 1024
+SEAL_BYTES = 16
+
+
+class AttemptResources:
+    """Names resources of attempts, and fills them in."""
+
+    def __init__(self, database: Database, gateway_url: str | None) -> None:
+        self._database = database
+        self._gateway_url = gateway_url
+        self._key: bytes | None = None
+        self._known: dict[tuple[str, int], bool] = {}
+        """Whether a version of resources holds a model at the gateway; versions don't change."""
+
+    async def bind(self, store: LightningStore, rollout: AttemptedRollout) -> AttemptedRollout:
+        """A claim as its runner gets it."""
+        resources_id, version = rollout.resources_id, rollout.resources_version
+        if resources_id is None or version is None:
+            return rollout
+        newest = await self._database.value("newest_resources_version", resources_id)
+        if version == newest and not await self._calls_gateway(store, resources_id, version):
+            return rollout
+        bound = await self._bound_id(resources_id, rollout.attempt.attempt_id)
+        return rollout.model_copy(update={"resources_id": bound})
+
+    async def plain(self, resources_id: str) -> str:
+        """The id of the resources that a bound id stands for; any other id is what it is."""
+        base, attempt_id = _parts(resources_id)
+        if attempt_id and hmac.compare_digest(resources_id.encode(), (await self._bound_id(base, attempt_id)).encode()):
+            return base
+        return resources_id
+
+    async def find(
+        self, store: LightningStore, resources_id: str, version: int | None = None
+    ) -> ResourcesUpdate | None:
+        """Resources by their id; by a bound one, those that the rollout is pinned to, with the attempt's key."""
+        base = await self.plain(resources_id)
+        if base == resources_id:
+            return await store.get_resources_by_id(base, version)
+        _, attempt_id = _parts(resources_id)
+        pin = await self._database.row("pin_of_attempt", attempt_id)
+        if pin is None:  # it was deleted
+            return None
+        rollout_id, pinned = pin["rollout_id"], pin["resources_version"] if pin["resources_id"] == base else None
+        update = await store.get_resources_by_id(base, pinned)
+        if update is None:
+            return None
+        token = attempt_token(await self._attempt_key(), attempt_id)
+        place = AttemptEndpoint(self._gateway_url or "", None, rollout_id, attempt_id)
+        filled = {
+            name: place.bound(resource, token) if self._is_at_gateway(resource) else resource
+            for name, resource in update.resources.items()
+        }
+        return update.model_copy(update={"resources_id": resources_id, "resources": filled})
+
+    async def _calls_gateway(self, store: LightningStore, resources_id: str, version: int) -> bool:
+        if self._gateway_url is None:
+            return False
+        if (known := self._known.get((resources_id, version))) is not None:
+            return known
+        update = await store.get_resources_by_id(resources_id, version)
+        found = update is not None and any(self._is_at_gateway(resource) for resource in update.resources.values())
+        if len(self._known) >= MAX_KNOWN:
+            self._known.clear()
+        self._known[resources_id, version] = found
+        return found
+
+    def _is_at_gateway(self, resource: ResourceUnion) -> TypeGuard[LLM | ProxyLLM]:
+        if self._gateway_url is None or isinstance(resource, PromptTemplate):
+            return False
+        return is_at_gateway(resource, self._gateway_url)
+
+    async def _bound_id(self, resources_id: str, attempt_id: str) -> str:
+        sealed = f"resources/{resources_id}~{attempt_id}".encode()
+        digest = hmac.digest(await self._attempt_key(), sealed, "sha256")[:SEAL_BYTES]
+        return f"{resources_id}~{attempt_id}~{urlsafe_b64encode(digest).decode().rstrip('=')}"
+
+    async def _attempt_key(self) -> bytes:
+        if self._key is None:
+            self._key = await attempt_key(self._database)
+        return self._key
+
+
+def _parts(resources_id: str) -> tuple[str, str]:
+    """Resources and attempt of a bound id; no attempt where it is none."""
+    base, _, rest = resources_id.rpartition("~")
+    base, _, attempt_id = base.rpartition("~")
+    return (base, attempt_id) if rest and base and attempt_id else (resources_id, "")

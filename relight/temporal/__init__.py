@@ -1,0 +1,1 @@
+"""What every client and worker of Temporal shares: connecting, heartbeats, ending."""

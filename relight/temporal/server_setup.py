@@ -1,0 +1,74 @@
+"""What Relight needs of any Temporal server: its search attributes, and closed runs that are kept for a while."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+
+from google.protobuf.duration_pb2 import Duration
+from temporalio.api.enums.v1 import IndexedValueType
+from temporalio.api.namespace.v1 import NamespaceConfig
+from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
+from temporalio.api.workflowservice.v1 import UpdateNamespaceRequest
+from temporalio.client import Client
+from temporalio.service import RPCError
+
+from relight.types.names import (
+    SEARCH_ALGORITHM,
+    SEARCH_RUN,
+    SEARCH_STATUS,
+    SEARCH_STEP,
+    SEARCH_TASK,
+    SEARCH_WAITING,
+)
+
+RETENTION = timedelta(days=30)
+"""The dev server's own 24 hours would drop a run from the Web UI the day after."""
+SEARCH_ATTRIBUTES: Mapping[str, IndexedValueType.ValueType] = {
+    SEARCH_RUN: IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
+    SEARCH_STATUS: IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
+    SEARCH_ALGORITHM: IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
+    SEARCH_TASK: IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
+    SEARCH_WAITING: IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
+    SEARCH_STEP: IndexedValueType.INDEXED_VALUE_TYPE_INT,
+}
+
+
+async def configure(client: Client, *, set_retention: bool) -> list[str]:
+    """Add the search attributes that are missing, and keep closed runs for 30 days.
+
+    Returns the names that could not be added (a cluster may forbid it).
+    """
+    if set_retention:
+        await _keep_closed_runs(client)
+    missing = await _missing_attributes(client)
+    if missing:
+        try:
+            await client.operator_service.add_search_attributes(
+                AddSearchAttributesRequest(
+                    namespace=client.namespace, search_attributes={name: SEARCH_ATTRIBUTES[name] for name in missing}
+                )
+            )
+        except RPCError:
+            return await _missing_attributes(client)  # none, where another process was quicker
+    return []
+
+
+async def _keep_closed_runs(client: Client) -> None:
+    retention = Duration()
+    retention.FromTimedelta(RETENTION)
+    await client.workflow_service.update_namespace(
+        UpdateNamespaceRequest(
+            namespace=client.namespace, config=NamespaceConfig(workflow_execution_retention_ttl=retention)
+        )
+    )
+
+
+async def _missing_attributes(client: Client) -> list[str]:
+    try:
+        known = await client.operator_service.list_search_attributes(
+            ListSearchAttributesRequest(namespace=client.namespace)
+        )
+    except RPCError:  # Temporal Cloud has no operator service
+        return []
+    return [name for name in SEARCH_ATTRIBUTES if name not in known.custom_attributes]

@@ -1,0 +1,1 @@
+"""HTTP and sockets, for the connections between processes."""

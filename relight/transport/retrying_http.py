@@ -1,0 +1,161 @@
+"""HTTP to the store service with retries: a request is sent, with the same content, until it is answered.
+
+What the service refuses (4xx) is never repeated. A caller whose request must not be done twice passes `once`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+import aiohttp
+import orjson
+
+from relight.errors import BY_STATUS, InvalidRequestError, RelightError, StoreError
+from relight.retrying import ExponentialBackoff
+from relight.transport.keepalive import alive_socket
+
+AWAY = frozenset({502, 503, 504})
+"""Statuses of outages, which end by themselves."""
+RETRY_SECONDS = 300.0
+"""How long a request is repeated."""
+REQUEST_SECONDS = 30.0
+"""Longest wait for one answer; then the request is repeated."""
+FIRST_REQUEST_SECONDS = 6.0
+"""How long the first of them is waited for: on a connection that is dead and looks alive no answer comes. Each one
+after it is given twice as long, since a service that is slow for all is not helped by repetitions."""
+FIRST_PAUSE_SECONDS = 0.05
+LONGEST_PAUSE_SECONDS = 2.0
+JSON = {"Content-Type": "application/json"}
+Content = bytes | Callable[[], bytes] | None
+
+
+def error_of(status: int, body: bytes) -> RelightError:
+    """The error that a service's answer means."""
+    try:
+        data = orjson.loads(body)
+        detail = str(data["detail"])
+    except (ValueError, KeyError, TypeError):
+        detail = f"the store service answered {status}: {body[:200].decode(errors='replace')}"
+    fallback = InvalidRequestError if 400 <= status < 500 else StoreError
+    return BY_STATUS.get(status, fallback)(detail)
+
+
+def without_credentials(url: str) -> tuple[str, str | None]:
+    """A URL without user and password, and the password: the token."""
+    parts = urlsplit(url.rstrip("/"))
+    if parts.username is None:
+        return url.rstrip("/"), None
+    bare = parts._replace(netloc=parts.netloc.rpartition("@")[2])
+    return urlunsplit(bare), unquote(parts.password or parts.username)
+
+
+class RetryingHttpClient:
+    """Requests to one service. Safe to share by tasks, threads and, pickled, processes; one pool an event loop."""
+
+    def __init__(self, url: str, token: str | None = None, *, retry_seconds: float = RETRY_SECONDS) -> None:
+        self.url, found = without_credentials(url)
+        self.retry_seconds = retry_seconds
+        self._token = token or found
+        self._headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
+        self._sessions: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, aiohttp.ClientSession] = (
+            weakref.WeakKeyDictionary()
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _remade, (type(self), self.url, self._token, self.retry_seconds)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the connections of this event loop."""
+        session = self._sessions.pop(asyncio.get_running_loop(), None)
+        if session is not None:
+            await session.close()
+
+    async def exchange(
+        self,
+        method: str,
+        path: str,
+        content: Content = None,
+        *,
+        retry_seconds: float | None = None,
+        params: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        once: bool = False,
+        answer_seconds: float | None = None,
+    ) -> bytes:
+        """Send until there is an answer or the time is over; with `once`, only until it may have arrived.
+
+        `answer_seconds` is how long the first answer may take, where the service is asked to wait for something.
+
+        Raises:
+            RelightError: the service refused it.
+            StoreError: no answer for `retry_seconds`.
+        """
+        within = self.retry_seconds if retry_seconds is None else retry_seconds
+        backoff = ExponentialBackoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, within_seconds=within, jitter=True)
+        limit = REQUEST_SECONDS if once else answer_seconds or FIRST_REQUEST_SECONDS
+        while True:
+            body = content() if callable(content) else content
+            again = not once
+            try:
+                async with asyncio.timeout(limit):
+                    status, raw = await self._once(method, path, body, params, headers)
+                if 200 <= status < 300:
+                    return raw
+                if status not in AWAY or once:
+                    raise error_of(status, raw)
+                reason = error_of(status, raw).message
+            except aiohttp.ClientConnectorError as error:
+                again, reason = True, str(error)
+            except TimeoutError:
+                reason, limit = f"no answer within {limit:g} s", min(2 * limit, REQUEST_SECONDS)
+            except (aiohttp.ClientError, OSError) as error:
+                reason = str(error) or type(error).__name__
+            if not again or backoff.is_over:
+                raise StoreError(f"no answer from the store service at {self.url} for {within:g} s: {reason}")
+            await backoff.pause()
+
+    async def _once(
+        self,
+        method: str,
+        path: str,
+        content: bytes | None,
+        params: Mapping[str, str] | None,
+        headers: Mapping[str, str] | None,
+    ) -> tuple[int, bytes]:
+        sent = {**(JSON if content is not None else {}), **(headers or {})}
+        request = self._session().request(method, self.url + path, data=content, params=params, headers=sent)
+        async with request as response:
+            return response.status, await response.read()
+
+    def _session(self) -> aiohttp.ClientSession:
+        loop = asyncio.get_running_loop()
+        session = self._sessions.get(loop)
+        if session is None or session.closed:
+            session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(
+                    limit=256,
+                    keepalive_timeout=4,  # uvicorn closes idle ones after 5 s
+                    socket_factory=alive_socket,
+                ),
+                timeout=aiohttp.ClientTimeout(total=None),  # `exchange` has its own
+                headers=self._headers,
+            )
+            self._sessions[loop] = session
+        return session
+
+
+def _remade(kind: type[RetryingHttpClient], url: str, token: str | None, retry_seconds: float) -> RetryingHttpClient:
+    return kind(url, token, retry_seconds=retry_seconds)

@@ -1,0 +1,50 @@
+"""Logs are read from their end, and followed as they grow."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from relight.cli import logs
+from relight.cli.logs import follow_file, last_lines, log_files
+
+
+@given(lines=st.lists(st.text("ab", max_size=5), max_size=30), number=st.integers(0, 12), chunk=st.integers(1, 20))
+def test_the_last_lines_are_the_last_ones_whatever_the_chunks(
+    lines: list[str], number: int, chunk: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("logs") / "x.log"
+    path.write_text("".join(f"{line}\n" for line in lines))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(logs, "CHUNK_BYTES", chunk)
+        tail, end = last_lines(path, number)
+    assert tail.decode() == "".join(f"{line}\n" for line in (lines[-number:] if number else []))
+    assert end == path.stat().st_size
+
+
+async def test_what_is_appended_comes_and_a_cut_file_begins_anew(tmp_path: Path) -> None:
+    path = tmp_path / "x.log"
+    path.write_text("old\n")
+    seen = asyncio.Queue[bytes]()
+
+    async def read() -> None:
+        async for chunk in follow_file(path, 4):
+            seen.put_nowait(chunk)
+
+    reading = asyncio.create_task(read())
+    path.write_text("old\nnew\n")
+    assert await asyncio.wait_for(seen.get(), 10) == b"new\n"
+    path.write_text("cut\n")
+    assert await asyncio.wait_for(seen.get(), 10) == b"cut\n"
+    reading.cancel()
+
+
+def test_logs_are_known_by_their_process(tmp_path: Path) -> None:
+    (tmp_path / "runner.log").write_text("x")
+    (tmp_path / "notes.txt").write_text("x")
+    assert log_files(tmp_path) == {"runner": tmp_path / "runner.log"}
+    assert log_files(tmp_path / "nothing") == {}

@@ -1,0 +1,77 @@
+"""A full disk is told from everything else that goes wrong, and waited for."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from relight.errors import CheckpointError, DiskFullError, TrainerError
+from relight.gpu_worker import disk_space as module
+from relight.gpu_worker.disk_space import NEARLY_FULL_BYTES, DiskSpace, is_full
+
+PLENTY = 10 * NEARLY_FULL_BYTES
+
+
+@pytest.mark.parametrize(
+    ("error", "free_bytes", "full"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), PLENTY, True),
+        (OSError(errno.ENOENT, "no such file"), 0, False),
+        (TrainerError("SafetensorError: I/O error: No space left on device (os error 28)"), PLENTY, True),
+        (TrainerError("PytorchStreamWriter failed writing file"), 0, True),
+        (TrainerError("PytorchStreamWriter failed writing file"), PLENTY, False),
+        (CheckpointError("torn"), PLENTY, False),
+    ],
+)
+def test_a_full_disk_is_known_by_its_words_or_by_what_is_free(error: Exception, free_bytes: int, full: bool) -> None:
+    assert is_full(error, free_bytes) is full
+
+
+class SmallDisk(DiskSpace):
+    """With as much room as the test says."""
+
+    free = 0
+
+    @property
+    def free_bytes(self) -> int:
+        return self.free
+
+
+def run_out(room: DiskSpace) -> None:
+    with pytest.raises(DiskFullError, match=r"the disk of .* is full"), room.required():
+        raise TrainerError("No space left on device")
+
+
+def test_it_is_not_tried_again_before_there_is_more_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    room = SmallDisk(tmp_path)
+    room.check()
+    run_out(room)
+    with pytest.raises(DiskFullError):
+        room.check()
+    monkeypatch.setattr(module, "RECHECK_SECONDS", 0.0)
+    room.check()
+    monkeypatch.undo()
+    room.free = 1
+    room.check()
+    with room.required():
+        pass
+    room.free = 0
+    room.check()
+
+
+def test_what_was_half_written_is_removed_and_what_is_whole_stays(tmp_path: Path) -> None:
+    version = tmp_path / "versions" / "v00001-f1"
+    for name in ("export", ".checkpoint.tmp-7"):
+        (version / name).mkdir(parents=True)
+    run_out(SmallDisk(tmp_path))
+    assert [path.name for path in version.iterdir()] == ["export"]
+
+
+def test_other_errors_pass(tmp_path: Path) -> None:
+    room = SmallDisk(tmp_path)
+    room.free = PLENTY
+    with pytest.raises(TrainerError, match="diverged"), room.required():
+        raise TrainerError("the loss diverged")
+    room.check()

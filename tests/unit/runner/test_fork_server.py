@@ -1,0 +1,193 @@
+"""The template: what it refuses to load, what it survives, what goes with it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from relight.errors import AgentLoadError
+from relight.processes import linux
+from relight.runner.agent_environment import agent_environment
+from relight.runner.process_isolation import IsolatedRunner
+from tests.unit.runner.support import FILE, NASTY, call
+
+RUNNER = """
+import asyncio, sys
+from relight.runner.process_isolation import IsolatedRunner
+from relight.runner.agent_call import AgentCall
+
+async def main():
+    runner = IsolatedRunner([sys.argv[1] + ":daemonizes"])
+    print((await runner.start()).pid, flush=True)
+    call = AgentCall(call_id="at-1", agent="daemonizes", task={"pids": sys.argv[2], "hang": 1})
+    await runner.call(call, on_span=lambda span: print("ready", flush=True))
+
+asyncio.run(main())
+"""
+
+
+async def _refused(*references: str) -> str:
+    runner = IsolatedRunner(references)
+    with pytest.raises(AgentLoadError) as caught:
+        await runner.start()
+    await runner.close()
+    return caught.value.message
+
+
+def _until_gone(pids: list[int]) -> None:
+    deadline = time.monotonic() + 10
+    while any(linux.alive(pid) for pid in pids):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def _module(directory: Path, text: str) -> str:
+    path = directory / "its_agent.py"
+    path.write_text(text)
+    return f"{path}:agent"
+
+
+async def test_a_missing_attribute_is_named_with_its_likeness() -> None:
+    message = await _refused(f"{FILE}:wel")
+    assert "has no attribute 'wel'; did you mean 'well'" in message
+
+
+async def test_an_import_that_raises_is_told_in_one_line(tmp_path: Path) -> None:
+    message = await _refused(_module(tmp_path, "import os\n\nos.environ['NO_SUCH_KEY']\n"))
+    assert message.startswith(f"agent '{tmp_path}/its_agent.py:agent': importing it raised KeyError: 'NO_SUCH_KEY'")
+    assert "its_agent.py, line 3" in message
+    assert "\n" not in message
+
+
+async def test_an_import_that_exits_is_told(tmp_path: Path) -> None:
+    assert "importing it raised SystemExit: 3" in await _refused(_module(tmp_path, "import sys; sys.exit(3)"))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("import ctypes; ctypes.string_at(0)", "importing was ended by SIGSEGV"),
+        ("import os; print('last words', flush=True); os._exit(4)", "importing exited with 4; last words"),
+    ],
+)
+async def test_an_import_that_takes_the_process_with_it_is_told(tmp_path: Path, text: str, says: str) -> None:
+    assert says in await _refused(_module(tmp_path, text))
+
+
+async def test_a_module_that_starts_a_thread_is_refused_by_name(tmp_path: Path) -> None:
+    text = """
+import threading, time
+
+threading.Thread(target=time.sleep, args=(600,), name="poller", daemon=True).start()
+
+def agent(task): ...
+"""
+    message = await _refused(_module(tmp_path, text))
+    assert f"starts a thread ('poller', at {tmp_path}/its_agent.py, line 4)" in message
+    assert "inside of the agent function" in message
+
+
+async def test_a_thread_that_ends_with_the_import_is_no_harm(tmp_path: Path) -> None:
+    text = """
+import threading
+
+worker = threading.Thread(target=print)
+worker.start()
+
+def agent(task): return 1
+"""
+    async with IsolatedRunner([_module(tmp_path, text)]) as runner:
+        assert (await runner.call(call("agent"))).reward == 1.0
+
+
+async def test_a_file_that_no_longer_imports_fails_the_next_template(tmp_path: Path) -> None:
+    reference = _module(tmp_path, "def agent(task): return 1\n")
+    async with IsolatedRunner([reference]) as runner:
+        pid = (await runner.start()).pid
+        _module(tmp_path, "def agent(tusk): return 1\n")
+        os.kill(pid, signal.SIGKILL)
+        await runner._keeper._template._process.wait()  # pyright: ignore
+        with pytest.raises(AgentLoadError, match="must be called 'task'"):
+            await runner.call(call("agent"))
+        _module(tmp_path, "def agent(task): return 2\n")
+        assert (await runner.call(call("agent"))).reward == 2.0
+
+
+async def test_children_that_a_module_starts_at_import_are_left_alone(tmp_path: Path) -> None:
+    text = """
+import subprocess
+
+helper = subprocess.Popen(["/bin/sleep", "600"])
+
+def agent(task): return helper.pid
+"""
+    async with IsolatedRunner([_module(tmp_path, text)]) as runner:
+        pid = int((await runner.call(call("agent"))).reward or 0)
+        await runner.call(call("agent"))
+        assert linux.alive(pid)
+    assert not linux.alive(pid)
+
+
+async def test_a_runner_that_is_killed_takes_template_and_attempts_with_it(tmp_path: Path) -> None:
+    noted = tmp_path / "pids"
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", RUNNER, str(FILE), str(noted)), stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    template = int(await process.stdout.readline())
+    assert await process.stdout.readline() == b"ready\n"
+    pids = [template, *map(int, noted.read_text().split())]
+    assert all(linux.alive(pid) for pid in pids)
+    process.kill()
+    await process.wait()
+    await asyncio.to_thread(_until_gone, pids)
+
+
+def test_the_environment_of_agents_is_an_allow_list() -> None:
+    own = {
+        "PATH": "/bin",
+        "PYTHONPATH": "src",
+        "LC_ALL": "C",
+        "AWS_SECRET_ACCESS_KEY": "s",
+        "OPENAI_API_KEY": "s",
+        "RELIGHT_TOKEN": "s",
+        "OMP_NUM_THREADS": "4",
+        "SEARCH": "x",
+    }
+    made = agent_environment(own, ["SEARCH", "ABSENT", "OMP_NUM_THREADS"], "1")
+    threads = {name: value for name, value in made.items() if name.endswith("_THREADS")}
+    rest = {name: value for name, value in made.items() if name not in threads}
+    assert rest == {"PATH": "/bin", "PYTHONPATH": "src", "LC_ALL": "C", "SEARCH": "x", "RELIGHT_TEMPLATE": "1"}
+    assert threads.pop("OMP_NUM_THREADS") == "4"
+    assert set(threads.values()) == {"1"}
+
+
+async def test_a_runner_without_torch_stays_small(tmp_path: Path) -> None:
+    script = """
+import asyncio, sys
+from pathlib import Path
+from relight.runner.process_isolation import IsolatedRunner
+from relight.runner.shared_isolation import SharedRunner
+
+def rss(pid):
+    return int(Path(f"/proc/{pid}/status").read_text().split("VmRSS:")[1].split()[0]) // 1024
+
+async def main():
+    async with IsolatedRunner([sys.argv[1]]) as runner:
+        print(rss("self"), rss((await runner.start()).pid))
+
+asyncio.run(main())
+"""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", script, NASTY[0]), stdout=asyncio.subprocess.PIPE
+    )
+    out, _ = await process.communicate()
+    own, template = map(int, out.split())
+    assert own < 70
+    assert template < 60

@@ -1,0 +1,304 @@
+"""A day of each wait stays far within Temporal's limit of 51,200 events, and a continue-as-new in it loses nothing."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from temporalio.exceptions import ApplicationError
+
+from relight.types import names
+from relight.types.payloads import (
+    BatchAnswer,
+    BatchReport,
+    ChangeResult,
+    EngineState,
+    GpuClaim,
+    NextRollouts,
+    PreflightState,
+    Readiness,
+    RunState,
+    StepPlan,
+)
+from relight.workflows import RolloutBatchWorkflow, RolloutWorkflow, TrainingWorkflow
+from tests.support.orchestration import run_file
+from tests.support.simulated import ALREADY_STARTED, RUNS, SimulatedServer, always
+
+DAY = timedelta(hours=24)
+LONGEST_HISTORY = 5_000
+"""Events of one execution: the server suggests to continue as new at 4,096."""
+A_DAY = 27_000
+"""Events of all executions of a day: two looks and a timer a minute, and somewhat more often after each beginning."""
+NO_RUNNER = Readiness(ready=False, waiting_for="no runner serves agent 'echo'")
+READY = Readiness(ready=True)
+
+
+def answers(**changes: Any) -> dict[str, Any]:
+    """A run of one step that gets everything at once, but for what a test changes."""
+    given: dict[str, Any] = {
+        names.BEGIN_RUN: RunState(run="long", epoch=1, next_step=0, total_steps=1),
+        names.CHECK_RUNNERS: READY,
+        names.CLAIM_GPU: GpuClaim(granted=True, host="gpu", task_queue="relight-gpu.gpu"),
+        names.PREPARE_ENGINES: EngineState(engines=1, version=0),
+        names.PLAN_STEP: StepPlan(run="long", step=1, batches=10),
+        names.BATCH_STATUS: BatchAnswer(ready=True),
+        names.CHANGE_RUN: ChangeResult(accepted=True),
+        names.UPDATE_POLICY: None,
+        **changes,
+    }
+    return {name: value if callable(value) else always(value) for name, value in given.items()}
+
+
+def simulated(changes: dict[str, Any], children: dict[str, str] | None = None, **file: Any) -> SimulatedServer:
+    given = run_file(steps=1, data={"train": "train.jsonl"}) | file
+    kinds = {names.BATCH_WORKFLOW: RUNS, names.EVALUATION_WORKFLOW: RUNS, **(children or {})}
+    return SimulatedServer(TrainingWorkflow, "train/long", given, answers(**changes), kinds)
+
+
+def fails_differently() -> Callable[[Any], ApplicationError]:
+    number = itertools.count()
+    return lambda place: ApplicationError(f"out of memory in process {next(number)}", type="TrainerError")
+
+
+HELD = GpuClaim(granted=False, waiting_for="a GPU worker, held by other")
+PAUSED = StepPlan(run="long", step=1, state="paused")
+EVALUATED = {"data": {"train": "train.jsonl", "evaluation": "heldout.jsonl"}}
+WAITS: dict[str, Callable[[], SimulatedServer]] = {
+    "no runners": lambda: simulated({names.CHECK_RUNNERS: NO_RUNNER}),
+    "a GPU that another run holds": lambda: simulated({names.CLAIM_GPU: HELD}),
+    "a pause": lambda: simulated({names.PLAN_STEP: PAUSED, names.CHECK_RUNNERS: Readiness(ready=True, paused=True)}),
+    "ten slow batches": lambda: simulated({}),
+    "ten slow batches without runners": lambda: simulated({names.BATCH_STATUS: BatchAnswer(**NO_RUNNER.model_dump())}),
+    "ten batches that an older execution still runs": lambda: simulated({}, {names.BATCH_WORKFLOW: ALREADY_STARTED}),
+    "batches that always end at once": lambda: simulated(
+        {names.BATCH_STATUS: BatchAnswer(ready=True, ended=[0, 1, 2])}
+    ),
+    "an older evaluation that is ending": lambda: simulated(
+        {}, {names.EVALUATION_WORKFLOW: ALREADY_STARTED}, **EVALUATED
+    ),
+    "an older evaluation that is ending after a preflight": lambda: simulated(
+        {names.ADVANCE_PREFLIGHT: PreflightState()},
+        {names.EVALUATION_WORKFLOW: ALREADY_STARTED},
+        preflight=True,
+        **EVALUATED,
+    ),
+    "an update that fails in the same way": lambda: simulated(
+        {
+            names.PLAN_STEP: StepPlan(run="long", step=1, batches=0),
+            names.UPDATE_POLICY: ApplicationError("loss is not finite", type="TrainerError"),
+            names.CHECK_RUNNERS: Readiness(ready=True, paused=True),
+        }
+    ),
+    "an update that fails in another way each time": lambda: simulated(
+        {names.PLAN_STEP: StepPlan(run="long", step=1, batches=0), names.UPDATE_POLICY: fails_differently()}
+    ),
+}
+
+
+@pytest.mark.parametrize("wait", WAITS)
+async def test_a_day_of_any_wait_stays_within_the_history_limit(wait: str) -> None:
+    server = WAITS[wait]()
+    await server.play(DAY)
+    await server.close()
+    assert not server.ended
+    assert max(server.events) <= LONGEST_HISTORY
+    assert sum(server.events) <= A_DAY
+    assert server.executions > 1
+
+
+async def test_updates_that_a_gpu_host_always_loses_are_tried_more_and_more_slowly() -> None:
+    lost = ApplicationError("serves another run", type="HostChangedError")
+    server = simulated({names.PLAN_STEP: StepPlan(run="long", step=1, batches=0), names.UPDATE_POLICY: lost})
+    await server.play(DAY)
+    await server.close()
+    assert max(server.events) <= LONGEST_HISTORY
+    assert server.waited.count(names.UPDATE_POLICY) <= 2_000
+
+
+async def test_a_day_of_waiting_for_an_evaluation_an_update_or_a_grader_adds_no_events() -> None:
+    evaluating = simulated({}, **EVALUATED)
+    updating = simulated({names.PLAN_STEP: StepPlan(run="long", step=1, batches=0)})
+    rollout = {
+        "rollout_id": "long-s0001-g00-i0",
+        "queue": "relight-runner.echo",
+        "grader_queue": "relight-runner.judge",
+    }
+    handed_over = {
+        "rollout_id": "long-s0001-g00-i0",
+        "attempt_id": "a",
+        "succeeded": True,
+        "grader": "judge",
+        "fence": 1,
+    }
+    waits: dict[str, Any] = {names.RUN_ATTEMPT: always(handed_over), names.GRADE_ATTEMPT: always(None)}
+    grading = SimulatedServer(RolloutWorkflow, "rollout/long-s0001-g00-i0", rollout, waits)
+    for server in (evaluating, updating, grading):
+        await server.play(timedelta(minutes=1))
+        before = sum(server.events)
+        await server.play(DAY)
+        await server.close()
+        assert sum(server.events) == before
+
+
+async def test_a_run_does_not_continue_as_new_while_a_child_is_open_that_this_would_cancel() -> None:
+    rollouts = PreflightState(rollouts=["long-preflight-train"])
+    for given in ({"history_limit": 20}, {"history_limit": 20, "preflight": True}):
+        children = {names.ROLLOUT_WORKFLOW: RUNS}
+        if "preflight" in given:
+            children[names.EVALUATION_WORKFLOW] = ALREADY_STARTED  # so that the run waits beside its preflight
+        server = simulated({names.ADVANCE_PREFLIGHT: rollouts}, children, **EVALUATED, **given)
+        for minute in range(9):
+            server.send(server.signal(names.NOTICE, {"run": "long", "epoch": 1}), timedelta(minutes=minute))
+        await server.play(timedelta(minutes=9))
+        await server.close()
+        assert server.events[-1] > 40
+        assert server.executions == 1
+
+
+async def test_a_batch_that_is_held_for_days_continues_as_new_and_reopens_nothing() -> None:
+    batch = {"run": "long", "epoch": 1, "step": 1, "batch": 0, "agent": "echo", "runner_queue": "relight-runner"}
+    asked: list[bool] = []
+
+    def advance(question: dict[str, Any]) -> NextRollouts:
+        asked.append(question["fresh"])
+        return NextRollouts(held="too much failed")
+
+    server = SimulatedServer(RolloutBatchWorkflow, "train/long/step-1/batch-0", batch, {names.ADVANCE_BATCH: advance})
+    server.send(server.signal(names.SET_CONCURRENCY, 3), timedelta(hours=1))
+    await server.play(DAY)
+    await server.close()
+    assert server.executions > 1
+    assert max(server.events) <= LONGEST_HISTORY
+    assert asked[0] is True
+    assert not any(asked[1:])
+    assert server.arguments[-1]["concurrency"] == 3
+    assert server.arguments[-1]["held"] == "too much failed"
+
+
+async def test_rollouts_that_an_older_batch_still_runs_are_waited_for_within_the_history_limit() -> None:
+    batch = {"run": "long", "epoch": 1, "step": 1, "batch": 0, "agent": "echo", "runner_queue": "relight-runner"}
+    left = {(group, 0) for group in range(200)}
+
+    def advance(question: dict[str, Any]) -> NextRollouts:
+        left.difference_update((group, index) for group, index in question["lost"])
+        if not left:
+            return NextRollouts(report=BatchReport(run="long", step=1, batch=0, failed=200))
+        return NextRollouts(rollouts=[(*place, 1) for place in sorted(left)])
+
+    server = SimulatedServer(
+        RolloutBatchWorkflow,
+        "train/long/step-1/batch-0",
+        batch,
+        {names.ADVANCE_BATCH: advance},
+        {names.ROLLOUT_WORKFLOW: ALREADY_STARTED},
+    )
+    await server.play(timedelta(minutes=3))
+    await server.close()
+    assert server.ended
+    assert sum(server.events) <= 10_000
+
+
+async def test_what_a_run_was_about_is_carried_through_a_continue_as_new() -> None:
+    server = simulated({})
+    report = {"run": "long", "step": 1, "batch": 3, "succeeded": 7, "failed": 1, "failures": {"timeout": 1}}
+    server.send(server.signal(names.BATCH_DONE, report), timedelta(minutes=2))
+    server.send(server.signal(names.PAUSE, {"reason": "for the test"}), timedelta(minutes=3))
+    await server.play(DAY)
+    await server.close()
+    started = server.waited.count(names.PLAN_STEP)
+    cursor = server.arguments[-1]["cursor"]
+    assert started == server.executions
+    assert len(cursor["started"]) == 10
+    assert cursor["closed"] == [[1, 3]]
+    assert cursor["counters"] == {"rollouts": 8, "retried": 0, "timeout": 1}
+    assert (cursor["phase"], cursor["paused"]) == ("sampling", True)
+
+
+async def test_failures_of_an_update_are_counted_across_a_wait_for_another_host() -> None:
+    """Two failures, then the host is lost, a day goes by, and the third failure comes: the run pauses itself."""
+    outcomes = [ApplicationError("loss is not finite", type="TrainerError")] * 2
+    outcomes += [ApplicationError("serves another run", type="HostChangedError"), outcomes[0]]
+    claims = [GpuClaim(granted=True, host="gpu", task_queue="relight-gpu.gpu")]
+    changes: list[str] = []
+
+    def update(place: Any) -> Any:
+        return outcomes.pop(0) if outcomes else None
+
+    def claim(run: Any) -> GpuClaim:
+        return claims.pop() if claims else HELD
+
+    def change(asked: dict[str, Any]) -> ChangeResult:
+        changes.append(asked["value"]["reason"])
+        return ChangeResult(accepted=True)
+
+    own = {names.UPDATE_POLICY: update, names.CLAIM_GPU: claim, names.CHANGE_RUN: change}
+    given = answers(**own, **{names.PLAN_STEP: StepPlan(run="long", step=1, batches=0)})
+    file = run_file(steps=1, data={"train": "train.jsonl"})
+    server = SimulatedServer(TrainingWorkflow, "train/long", file, given)
+    await server.play(DAY)
+    assert server.executions > 1
+    assert server.arguments[-1]["cursor"]["failures"] == ["loss is not finite"] * 2
+    assert changes == []
+    claims.append(GpuClaim(granted=True, host="gpu", task_queue="relight-gpu.gpu"))
+    await server.play(timedelta(minutes=2))
+    await server.close()
+    assert changes == ["update of step 1 failed 3 times: loss is not finite"]
+
+
+async def test_an_update_and_a_signal_that_arrive_at_the_very_continue_as_new_are_done() -> None:
+    done: list[str] = []
+
+    def change(asked: dict[str, Any]) -> ChangeResult:
+        done.append(asked["action"])
+        return ChangeResult(accepted=True)
+
+    report = {"run": "long", "step": 1, "batch": 3, "succeeded": 8}
+    for early in (names.BATCH_DONE, names.STOP_AFTER_STEP, names.PAUSE):
+        done.clear()
+        given = {**answers(), names.CHANGE_RUN: change}
+        file = run_file(steps=1, data={"train": "train.jsonl"})
+        server = SimulatedServer(TrainingWorkflow, "train/long", file, given, {names.BATCH_WORKFLOW: RUNS})
+        server.at_continue = [
+            server.signal(names.BATCH_DONE, report),
+            server.update("the-update", names.STOP_AFTER_STEP, {"step": 1}),
+            server.signal(names.PAUSE, {"reason": "for the test"}),
+        ]
+        server.at_continue.sort(key=lambda job, first=early: first not in str(job))
+        await server.play(DAY)
+        await server.close()
+        cursor = server.arguments[-1]["cursor"]
+        assert server.at_continue == []
+        assert sorted(done) == [names.PAUSE, names.STOP_AFTER_STEP]
+        assert server.answered["the-update"]["accepted"]
+        assert cursor["closed"] == [[1, 3]]
+        assert cursor["paused"] is True
+        assert server.executions > 1
+
+
+async def test_a_wait_looks_soon_at_first_and_once_a_minute_later_and_at_once_when_it_is_told_something() -> None:
+    server = simulated({names.CHECK_RUNNERS: NO_RUNNER})
+    await server.play(timedelta(minutes=1))
+    assert server.waited.count(names.CHECK_RUNNERS) >= 7
+    await server.play(timedelta(hours=1))
+    before = server.waited.count(names.CHECK_RUNNERS)
+    await server.play(timedelta(minutes=10))
+    assert server.waited.count(names.CHECK_RUNNERS) - before in (9, 10, 11)
+    before = server.waited.count(names.CHECK_RUNNERS)
+    server.send(server.signal(names.NOTICE, {"run": "long", "epoch": 1}), timedelta(seconds=1))
+    await server.play(timedelta(seconds=2))
+    await server.close()
+    assert server.waited.count(names.CHECK_RUNNERS) == before + 1
+
+
+async def test_evaluations_that_a_run_carries_are_bounded_and_none_is_done_twice() -> None:
+    known = {version: version / 100 for version in range(40)}
+    state = RunState(run="long", epoch=1, next_step=39, total_steps=60, evaluations=known, evaluated=40)
+    server = simulated({names.BEGIN_RUN: state, names.CHECK_RUNNERS: NO_RUNNER}, **EVALUATED)
+    await server.play(DAY)
+    await server.close()
+    kept = server.arguments[-1]["cursor"]["evaluations"]
+    assert sorted(map(int, kept)) == [0, *range(30, 40)]
+    assert server.arguments[-1]["cursor"]["evaluated"] == 40
