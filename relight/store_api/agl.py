@@ -20,10 +20,9 @@ from relight.store_api.agl_answers import (
     bare_rollout_json,
     dump,
     listed,
-    resources_json,
     rollout_json,
     span_json,
-    worker_json,
+    whole,
 )
 from relight.store_api.agl_bodies import (
     MAX_WAIT_SECONDS,
@@ -188,31 +187,31 @@ async def update_attempt(call: AglCall, body: UpdateAttemptRequest) -> bytes:
 async def read_worker(call: AglCall) -> bytes:
     """A worker, or null."""
     worker = await call.retried(lambda: call.store.get_worker_by_id(call.path["worker_id"]))
-    return NULL if worker is None else worker_json(worker)
+    return NULL if worker is None else whole(worker)
 
 
 @routes.post("/workers/{worker_id}", UpdateWorkerRequest, Worker, optional=True)
 async def update_worker(call: AglCall, body: UpdateWorkerRequest) -> bytes:
     """A worker's heartbeat."""
     stats = given(body, "heartbeat_stats")["heartbeat_stats"]
-    return worker_json(await call.retried(lambda: call.store.update_worker(call.path["worker_id"], stats)))
+    return whole(await call.retried(lambda: call.store.update_worker(call.path["worker_id"], stats)))
 
 
 @routes.post("/resources", Resources, ResourcesUpdate, 201)
 async def add_resources(call: AglCall, body: Resources) -> bytes:
     """A new snapshot. With an idempotency key there is one, however often it is sent."""
     if call.key is None:
-        return resources_json(await call.store.add_resources(body.root))
+        return whole(await call.store.add_resources(body.root))
     resources_id = "rs-" + sha256(call.key.encode()).hexdigest()[:12]
     there = await call.retried(lambda: call.store.get_resources_by_id(resources_id))
-    return resources_json(there or await call.retried(lambda: call.store.update_resources(resources_id, body.root)))
+    return whole(there or await call.retried(lambda: call.store.update_resources(resources_id, body.root)))
 
 
 @routes.bare("GET", "/resources/latest", ResourcesUpdate | None)
 async def read_latest_resources(call: AglCall) -> bytes:
     """The newest snapshot, or null."""
     update = await call.retried(call.store.get_latest_resources)
-    return NULL if update is None else resources_json(update)
+    return NULL if update is None else whole(update)
 
 
 @routes.bare("GET", "/resources/{resources_id}", ResourcesUpdate)
@@ -222,7 +221,7 @@ async def read_resources(call: AglCall) -> bytes:
     update = await call.retried(lambda: call.handover.find(call.store, resources_id, version))
     if update is None:
         raise NotFoundError(f"there are no resources {resources_id}")
-    return resources_json(update)
+    return whole(update)
 
 
 def _version(text: str | None) -> int | None:
@@ -241,7 +240,7 @@ def _version(text: str | None) -> int | None:
 @routes.post("/resources/{resources_id}", Resources, ResourcesUpdate)
 async def update_resources(call: AglCall, body: Resources) -> bytes:
     """Make a snapshot of that id, or add a version of it."""
-    return resources_json(await call.store.update_resources(call.path["resources_id"], body.root))
+    return whole(await call.store.update_resources(call.path["resources_id"], body.root))
 
 
 @routes.post("/spans", SpanRequest, Span | None, 201)
