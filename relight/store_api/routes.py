@@ -11,6 +11,7 @@ from pydantic.json_schema import models_json_schema
 from starlette.responses import Response
 
 from relight.errors import InvalidRequestError
+from relight.store.attempts.base import AttemptStore
 from relight.store_api.problems import describe_faults
 from relight.store_api.service import StoreService
 from relight.types.wire import (
@@ -95,23 +96,22 @@ def post(path: str, body: type[Body], answer: type[Answer]) -> Callable[[Handler
     return register
 
 
-@post("/attempts/open", OpenRequest, OpenAnswer)
-async def open_attempt(service: StoreService, body: OpenRequest) -> OpenAnswer:
-    """Open an attempt at a rollout."""
-    return await service.retried(lambda: service.store.open_attempt(body))
+def forward(path: str, method: str, body: type[BaseModel], answer: type[BaseModel] = Nothing) -> None:
+    """A POST route to a method of the store, which may be called twice."""
+
+    async def handle(service: StoreService, given: BaseModel) -> BaseModel:
+        return await service.retried(lambda: getattr(service.store, method)(given)) or NOTHING
+
+    handle.__name__, handle.__doc__ = method, (getattr(AttemptStore, method).__doc__ or "").partition("\n")[0]
+    post(path, body, answer)(handle)
 
 
-@post("/attempts/finish", FinishRequest, AttemptOutcome)
-async def finish_attempt(service: StoreService, body: FinishRequest) -> AttemptOutcome:
-    """Close an attempt."""
-    return await service.retried(lambda: service.store.finish_attempt(body))
-
-
-@post("/attempts/await-grading", GradingRequest, Nothing)
-async def await_grading(service: StoreService, body: GradingRequest) -> Nothing:
-    """Leave an attempt to its grader."""
-    await service.retried(lambda: service.store.await_grading(body))
-    return NOTHING
+forward("/attempts/open", "open_attempt", OpenRequest, OpenAnswer)
+forward("/attempts/finish", "finish_attempt", FinishRequest, AttemptOutcome)
+forward("/attempts/await-grading", "await_grading", GradingRequest)
+forward("/gateway/resolve", "resolve", ResolveRequest, CallContext)
+forward("/gateway/recall", "recall", RecallRequest, RecalledCall)
+forward("/workers", "register_worker", WorkerReport)
 
 
 @router.get("/attempts/{attempt_id}/transcript")
@@ -137,18 +137,6 @@ async def add_spans(service: StoreService, body: SpanBatch) -> SpansStored:
     return SpansStored(stored=stored)
 
 
-@post("/gateway/resolve", ResolveRequest, CallContext)
-async def resolve(service: StoreService, body: ResolveRequest) -> CallContext:
-    """Who is behind an attempt's token."""
-    return await service.retried(lambda: service.store.resolve(body))
-
-
-@post("/gateway/recall", RecallRequest, RecalledCall)
-async def recall(service: StoreService, body: RecallRequest) -> RecalledCall:
-    """A call whose answer did not arrive after all."""
-    return await service.retried(lambda: service.store.recall(body))
-
-
 @post("/gateway/generations", GenerationBatch, CommitResults)
 async def commit_generations(service: StoreService, body: GenerationBatch) -> CommitResults:
     """Record model calls."""
@@ -166,13 +154,6 @@ async def record_call_failures(service: StoreService, body: FailureBatch) -> Not
 async def mark_delivered(service: StoreService, body: DeliveryBatch) -> Nothing:
     """Record whether answers reached the agent."""
     await service.deliveries.submit(body.items)
-    return NOTHING
-
-
-@post("/workers", WorkerReport, Nothing)
-async def register_worker(service: StoreService, body: WorkerReport) -> Nothing:
-    """Record a process, or that it is still there."""
-    await service.retried(lambda: service.store.register_worker(body))
     return NOTHING
 
 
