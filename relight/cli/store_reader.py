@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import aiohttp
@@ -46,9 +45,7 @@ class StoreReader:
         self._session = aiohttp.ClientSession(headers=self._headers, timeout=self._timeout)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         if self._session:
             await self._session.close()
 

@@ -15,7 +15,6 @@ import signal
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from relight.errors import StackError
@@ -112,9 +111,7 @@ class EmbeddedStack:
             raise
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self._end()
 
     async def wait_ready(self, parts: Collection[str] | None = None, timeout_seconds: float = 600.0) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import Any, Self
 from urllib.parse import unquote, urlsplit, urlunsplit
 
@@ -72,9 +71,7 @@ class RetryingHttpClient:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.aclose()
 
     async def aclose(self) -> None:
