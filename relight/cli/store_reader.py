@@ -9,22 +9,9 @@ import aiohttp
 
 from relight.errors import BY_STATUS, StoreError
 from relight.settings import Settings
-from relight.types.views import (
-    AuditView,
-    ClusterView,
-    CommandView,
-    GenerationView,
-    Page,
-    RolloutSummary,
-    RolloutView,
-    RunSummary,
-    RunView,
-    StepView,
-    VersionView,
-    View,
-)
+from relight.types import views
 
-V = TypeVar("V", bound=View)
+V = TypeVar("V", bound=views.View)
 
 
 class StoreReader:
@@ -49,52 +36,52 @@ class StoreReader:
         if self._session:
             await self._session.close()
 
-    async def runs(self, limit: int = 100) -> list[RunSummary]:
+    async def runs(self, limit: int = 100) -> list[views.RunSummary]:
         """Runs, newest first."""
-        return (await self._get(Page[RunSummary], "/runs", limit=limit)).items
+        return (await self._get(views.Page[views.RunSummary], "/runs", limit=limit)).items
 
-    async def run(self, run: str) -> RunView:
+    async def run(self, run: str) -> views.RunView:
         """One run with its progress."""
-        return await self._get(RunView, f"/runs/{run}")
+        return await self._get(views.RunView, f"/runs/{run}")
 
-    async def steps(self, run: str, *, after: int = 0, recorded: bool | None = None) -> list[StepView]:
+    async def steps(self, run: str, *, after: int = 0, recorded: bool | None = None) -> list[views.StepView]:
         """All training steps after `after`."""
-        found: list[StepView] = []
+        found: list[views.StepView] = []
         while True:
-            page = await self._get(Page[StepView], f"/runs/{run}/steps", after=after, recorded=recorded)
+            page = await self._get(views.Page[views.StepView], f"/runs/{run}/steps", after=after, recorded=recorded)
             found += page.items
             if page.next is None:
                 return found
             after = int(page.next)
 
-    async def rollouts(self, run: str, **filters: Any) -> Page[RolloutSummary]:
+    async def rollouts(self, run: str, **filters: Any) -> views.Page[views.RolloutSummary]:
         """A page of a run's rollouts."""
-        return await self._get(Page[RolloutSummary], f"/runs/{run}/rollouts", **filters)
+        return await self._get(views.Page[views.RolloutSummary], f"/runs/{run}/rollouts", **filters)
 
-    async def rollout(self, rollout_id: str) -> RolloutView:
+    async def rollout(self, rollout_id: str) -> views.RolloutView:
         """A rollout with its attempts and rewards."""
-        return await self._get(RolloutView, f"/rollouts/{rollout_id}")
+        return await self._get(views.RolloutView, f"/rollouts/{rollout_id}")
 
-    async def generations(self, rollout_id: str, *, bodies: bool = True) -> list[GenerationView]:
+    async def generations(self, rollout_id: str, *, bodies: bool = True) -> list[views.GenerationView]:
         """A rollout's model calls."""
         path = f"/rollouts/{rollout_id}/generations"
-        return (await self._get(Page[GenerationView], path, bodies=bodies)).items
+        return (await self._get(views.Page[views.GenerationView], path, bodies=bodies)).items
 
-    async def versions(self, run: str) -> list[VersionView]:
+    async def versions(self, run: str) -> list[views.VersionView]:
         """The policy versions of a run."""
-        return (await self._get(Page[VersionView], f"/runs/{run}/versions")).items
+        return (await self._get(views.Page[views.VersionView], f"/runs/{run}/versions")).items
 
-    async def audit(self, run: str) -> list[AuditView]:
+    async def audit(self, run: str) -> list[views.AuditView]:
         """Changes to a run."""
-        return (await self._get(Page[AuditView], f"/runs/{run}/audit", limit=1000)).items
+        return (await self._get(views.Page[views.AuditView], f"/runs/{run}/audit", limit=1000)).items
 
-    async def cluster(self) -> ClusterView:
+    async def cluster(self) -> views.ClusterView:
         """All workers that reported, GPU hosts and engines."""
-        return await self._get(ClusterView, "/cluster")
+        return await self._get(views.ClusterView, "/cluster")
 
-    async def give_command(self, run: str, action: str, value: dict[str, Any], key: str) -> CommandView:
+    async def give_command(self, run: str, action: str, value: dict[str, Any], key: str) -> views.CommandView:
         """Give a run a command; the same key twice is one command."""
-        return await self._ask("POST", CommandView, f"/runs/{run}/{action}", key=key, body=value)
+        return await self._ask("POST", views.CommandView, f"/runs/{run}/{action}", key=key, body=value)
 
     async def _get(self, model: type[V], path: str, **query: Any) -> V:
         given = {key: str(value).lower() if isinstance(value, bool) else value for key, value in query.items()}

@@ -14,31 +14,10 @@ from relight.errors import InvalidRequestError
 from relight.store.attempts.base import AttemptStore
 from relight.store_api.problems import describe_faults
 from relight.store_api.service import StoreService
-from relight.types.wire import (
-    AttemptOutcome,
-    CallContext,
-    CommitResults,
-    DeliveryBatch,
-    EngineList,
-    FailureBatch,
-    FinishRequest,
-    GenerationBatch,
-    GradingRequest,
-    Heartbeat,
-    Nothing,
-    OpenAnswer,
-    OpenRequest,
-    RecalledCall,
-    RecallRequest,
-    ResolveRequest,
-    SpanBatch,
-    SpansStored,
-    Transcript,
-    WorkerReport,
-)
+from relight.types import wire
 
 PREFIX = "/v1/relight"
-NOTHING = Nothing()
+NOTHING = wire.Nothing()
 REFERENCE = "#/components/schemas/{model}"
 router = APIRouter(prefix=PREFIX, tags=["attempts"])
 bodies: list[type[BaseModel]] = []
@@ -96,7 +75,7 @@ def post(path: str, body: type[Body], answer: type[Answer]) -> Callable[[Handler
     return register
 
 
-def forward(path: str, method: str, body: type[BaseModel], answer: type[BaseModel] = Nothing) -> None:
+def forward(path: str, method: str, body: type[BaseModel], answer: type[BaseModel] = wire.Nothing) -> None:
     """A POST route to a method of the store, which may be called twice."""
 
     async def handle(service: StoreService, given: BaseModel) -> BaseModel:
@@ -106,59 +85,59 @@ def forward(path: str, method: str, body: type[BaseModel], answer: type[BaseMode
     post(path, body, answer)(handle)
 
 
-forward("/attempts/open", "open_attempt", OpenRequest, OpenAnswer)
-forward("/attempts/finish", "finish_attempt", FinishRequest, AttemptOutcome)
-forward("/attempts/await-grading", "await_grading", GradingRequest)
-forward("/gateway/resolve", "resolve", ResolveRequest, CallContext)
-forward("/gateway/recall", "recall", RecallRequest, RecalledCall)
-forward("/workers", "register_worker", WorkerReport)
+forward("/attempts/open", "open_attempt", wire.OpenRequest, wire.OpenAnswer)
+forward("/attempts/finish", "finish_attempt", wire.FinishRequest, wire.AttemptOutcome)
+forward("/attempts/await-grading", "await_grading", wire.GradingRequest)
+forward("/gateway/resolve", "resolve", wire.ResolveRequest, wire.CallContext)
+forward("/gateway/recall", "recall", wire.RecallRequest, wire.RecalledCall)
+forward("/workers", "register_worker", wire.WorkerReport)
 
 
 @router.get("/attempts/{attempt_id}/transcript")
-async def read_transcript(request: Request, attempt_id: str) -> Transcript:
+async def read_transcript(request: Request, attempt_id: str) -> wire.Transcript:
     """What a grader gets to see of an attempt."""
     service: StoreService = request.app.state.service
     return await service.retried(lambda: service.store.transcript(attempt_id))
 
 
-@post("/attempts/heartbeat", Heartbeat, Nothing)
-async def heartbeat(service: StoreService, body: Heartbeat) -> Nothing:
+@post("/attempts/heartbeat", wire.Heartbeat, wire.Nothing)
+async def heartbeat(service: StoreService, body: wire.Heartbeat) -> wire.Nothing:
     """Say that an attempt's process is alive."""
     await service.retried(lambda: service.store.heartbeat(body.attempt_id, body.fence, body.worker_id))
     return NOTHING
 
 
-@post("/attempts/spans", SpanBatch, SpansStored)
-async def add_spans(service: StoreService, body: SpanBatch) -> SpansStored:
+@post("/attempts/spans", wire.SpanBatch, wire.SpansStored)
+async def add_spans(service: StoreService, body: wire.SpanBatch) -> wire.SpansStored:
     """Keep an attempt's spans."""
     stored = await service.retried(
         lambda: service.store.add_spans(body.rollout_id, body.attempt_id, body.fence, body.spans)
     )
-    return SpansStored(stored=stored)
+    return wire.SpansStored(stored=stored)
 
 
-@post("/gateway/generations", GenerationBatch, CommitResults)
-async def commit_generations(service: StoreService, body: GenerationBatch) -> CommitResults:
+@post("/gateway/generations", wire.GenerationBatch, wire.CommitResults)
+async def commit_generations(service: StoreService, body: wire.GenerationBatch) -> wire.CommitResults:
     """Record model calls."""
-    return CommitResults(items=await service.commit(body.items))
+    return wire.CommitResults(items=await service.commit(body.items))
 
 
-@post("/gateway/failures", FailureBatch, Nothing)
-async def record_call_failures(service: StoreService, body: FailureBatch) -> Nothing:
+@post("/gateway/failures", wire.FailureBatch, wire.Nothing)
+async def record_call_failures(service: StoreService, body: wire.FailureBatch) -> wire.Nothing:
     """Record calls that the platform failed."""
     await service.failures.submit(body.items)
     return NOTHING
 
 
-@post("/gateway/delivered", DeliveryBatch, Nothing)
-async def mark_delivered(service: StoreService, body: DeliveryBatch) -> Nothing:
+@post("/gateway/delivered", wire.DeliveryBatch, wire.Nothing)
+async def mark_delivered(service: StoreService, body: wire.DeliveryBatch) -> wire.Nothing:
     """Record whether answers reached the agent."""
     await service.deliveries.submit(body.items)
     return NOTHING
 
 
 @router.get("/engines")
-async def read_engines(request: Request, run: str) -> EngineList:
+async def read_engines(request: Request, run: str) -> wire.EngineList:
     """Engines of a run that take calls."""
     service: StoreService = request.app.state.service
-    return EngineList(items=await service.retried(lambda: service.store.engines(run)))
+    return wire.EngineList(items=await service.retried(lambda: service.store.engines(run)))

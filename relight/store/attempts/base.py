@@ -9,31 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from relight.types.wire import (
-    AttemptOutcome,
-    CallContext,
-    CallFailure,
-    CommitResult,
-    DeliveryMark,
-    EngineInfo,
-    FinishRequest,
-    GenerationRecord,
-    GradingRequest,
-    OpenAnswer,
-    OpenRequest,
-    RecalledCall,
-    RecallRequest,
-    ResolveRequest,
-    SpanRecord,
-    Transcript,
-    WorkerReport,
-)
+from relight.types import wire
 
 
 class AttemptStore(Protocol):
     """Attempts, their model calls and their spans."""
 
-    async def open_attempt(self, request: OpenRequest) -> OpenAnswer:
+    async def open_attempt(self, request: wire.OpenRequest) -> wire.OpenAnswer:
         """Open an attempt, or say why none is opened.
 
         An earlier attempt that is still open closes as `infrastructure` and counts as a death of the rollout.
@@ -43,7 +25,7 @@ class AttemptStore(Protocol):
         """
         ...
 
-    async def finish_attempt(self, request: FinishRequest) -> AttemptOutcome:
+    async def finish_attempt(self, request: wire.FinishRequest) -> wire.AttemptOutcome:
         """Close an attempt and move its rollout on, in one transaction; the answer is what was recorded.
 
         Raises:
@@ -52,7 +34,7 @@ class AttemptStore(Protocol):
         """
         ...
 
-    async def await_grading(self, handed: GradingRequest) -> None:
+    async def await_grading(self, handed: wire.GradingRequest) -> None:
         """Keep what the agent left, and settle which answers reached it; the attempt stays open for its grader.
 
         Raises:
@@ -61,7 +43,7 @@ class AttemptStore(Protocol):
         """
         ...
 
-    async def transcript(self, attempt_id: str) -> Transcript:
+    async def transcript(self, attempt_id: str) -> wire.Transcript:
         """What a grader judges an attempt by.
 
         Raises:
@@ -77,7 +59,9 @@ class AttemptStore(Protocol):
         """
         ...
 
-    async def add_spans(self, rollout_id: str, attempt_id: str, fence: int | None, spans: Sequence[SpanRecord]) -> int:
+    async def add_spans(
+        self, rollout_id: str, attempt_id: str, fence: int | None, spans: Sequence[wire.SpanRecord]
+    ) -> int:
         """Keep spans; returns how many were new. A stale or missing fence keeps them all the same, inert.
 
         Raises:
@@ -85,7 +69,7 @@ class AttemptStore(Protocol):
         """
         ...
 
-    async def resolve(self, request: ResolveRequest) -> CallContext:
+    async def resolve(self, request: wire.ResolveRequest) -> wire.CallContext:
         """Who is behind an attempt's token, and how its model calls are served.
 
         Raises:
@@ -94,7 +78,7 @@ class AttemptStore(Protocol):
         """
         ...
 
-    async def recall(self, request: RecallRequest) -> RecalledCall:
+    async def recall(self, request: wire.RecallRequest) -> wire.RecalledCall:
         """A call whose answer left for the agent, and did not arrive after all.
 
         Raises:
@@ -103,22 +87,22 @@ class AttemptStore(Protocol):
         """
         ...
 
-    async def commit_generations(self, items: Sequence[GenerationRecord]) -> list[CommitResult]:
+    async def commit_generations(self, items: Sequence[wire.GenerationRecord]) -> list[wire.CommitResult]:
         """Record model calls in one transaction; one result each, in order. One bad item does not fail the others."""
         ...
 
-    async def record_call_failures(self, items: Sequence[CallFailure]) -> None:
+    async def record_call_failures(self, items: Sequence[wire.CallFailure]) -> None:
         """Record calls that the platform failed. Those of attempts that are over are dropped."""
         ...
 
-    async def mark_delivered(self, items: Sequence[DeliveryMark]) -> None:
+    async def mark_delivered(self, items: Sequence[wire.DeliveryMark]) -> None:
         """Record whether answers reached the agent. Marks of attempts that are over are dropped."""
         ...
 
-    async def engines(self, run: str) -> list[EngineInfo]:
+    async def engines(self, run: str) -> list[wire.EngineInfo]:
         """Engines of a run that are ready and hold a version."""
         ...
 
-    async def register_worker(self, worker: WorkerReport) -> None:
+    async def register_worker(self, worker: wire.WorkerReport) -> None:
         """Record a process, or that it is still there."""
         ...
