@@ -59,7 +59,6 @@ class Provider(Target):
 
     @asynccontextmanager
     async def post(self, route: Route, content: bytes) -> AsyncGenerator[Answer]:
-        """Forward a call."""
         headers = {"content-type": "application/json", "accept-encoding": "identity"}
         if self._key:
             headers["authorization"] = f"Bearer {self._key}"
