@@ -139,15 +139,8 @@ class TrainingWorkflow(StepBatches):
             asked=self.input.asked if again is None else None,
         )
         state = await store_call(names.BEGIN_RUN, begin, payloads.RunState, "store data sets and run")
-        self.cursor = payloads.Cursor(
-            epoch=state.epoch,
-            step=state.next_step,
-            total_steps=state.total_steps,
-            evaluations=payloads.kept_evaluations(state.evaluations),
-            evaluated=state.evaluated,
-            first_version=state.first_version,
-            replays=state.replays,
-        )
+        evaluations = payloads.kept_evaluations(state.evaluations)
+        self.cursor = payloads.Cursor.taken_from(state, step=state.next_step, evaluations=evaluations)
         self.concurrency = state.concurrency or self.input.concurrency
         self.finished, self.plan, self.closed, self.started = state.finished, None, set(), set()
         workflow.upsert_search_attributes(
@@ -168,9 +161,7 @@ class TrainingWorkflow(StepBatches):
         if not claim.granted or not claim.task_queue:
             return claim.waiting_for or "no GPU host is free"
         self._show("waiting", f"GPU host {claim.host} is loading model {self.input.model}")
-        engines = payloads.EngineInput(
-            run=self.name, epoch=self.cursor.epoch, model=self.input.model, vllm=self.input.vllm, verl=self.input.verl
-        )
+        engines = payloads.EngineInput.taken_from(self.input, run=self.name, epoch=self.cursor.epoch)
         summary = "start engines and trainer"
         try:
             await gpu_call(

@@ -58,21 +58,16 @@ class TrainingWorkflowBase(CommandHandlers):
     def progress(self) -> payloads.Progress:
         """The run's progress."""
         step = self.cursor.step
-        return payloads.Progress(
+        return payloads.Progress.taken_from(
+            self.cursor,
             run=self.name,
             status="paused" if self.paused and self.status == "running" else self.status,
             phase=self.phase,
-            step=step,
-            total_steps=self.cursor.total_steps,
             paused=self.paused,
             waiting_for=self.waiting_for,
             batches=self.plan.batches if self.plan else 0,
             batches_done=sum(1 for closed, _ in self.closed if closed == step),
-            rewards=self.cursor.rewards,
-            evaluations=self.cursor.evaluations,
             refused=self.refused,
-            counters=self.cursor.counters,
-            warnings=self.cursor.warnings,
         )
 
     async def change(self, action: str, value: Any, key: str) -> payloads.ChangeResult:
