@@ -68,7 +68,7 @@ class Gateway:
 
     def engines(self) -> list[Engine]:
         """The engines in use, for the metrics."""
-        return self._router.engines_in_use()
+        return self._router.engines.in_use()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

@@ -12,7 +12,7 @@ import orjson
 
 from relight.llm_proxy.request_errors import RequestError
 from relight.llm_proxy.requests import Route
-from relight.llm_proxy.streams import DONE, as_event
+from relight.llm_proxy.streams import DONE
 
 JSON = dict[str, Any]
 
@@ -45,7 +45,7 @@ class Dialect:
 
     def chunk(self, chunk: JSON) -> bytes:
         """The events that a chunk of the engine's stream amounts to."""
-        return as_event(chunk)
+        return b"data: " + orjson.dumps(chunk) + b"\n\n"
 
     def end(self) -> bytes:
         """The events that end a stream."""

@@ -42,11 +42,6 @@ def _unheard(event: StackEvent) -> None:
     """For a stack without a listener for events."""
 
 
-async def _all_ready(keepers: Sequence[ProcessSupervisor]) -> None:
-    for keeper in keepers:
-        await keeper.ready.wait()
-
-
 class EmbeddedStack:
     """Boots on entry, stops on exit."""
 
@@ -121,7 +116,7 @@ class EmbeddedStack:
             StackError: one can't be booted, or takes too long.
         """
         keepers = [self.process(name) for name in parts] if parts is not None else list(self.keepers.values())
-        ready = asyncio.create_task(_all_ready(keepers))
+        ready = asyncio.gather(*(keeper.ready.wait() for keeper in keepers))
         failures = [keeper.failure for keeper in self.keepers.values()]
         try:
             await asyncio.wait([ready, *failures], timeout=timeout_seconds, return_when=asyncio.FIRST_COMPLETED)

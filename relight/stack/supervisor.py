@@ -52,11 +52,6 @@ Preparation = Callable[[], Awaitable[Sequence[str] | None]]
 """Returns the command to run, or None for the part's own."""
 
 
-def _never() -> bool:
-    """For parts whose shutdown can't be seen."""
-    return False
-
-
 @dataclass(frozen=True)
 class ManagedProcess:
     """How one process of the stack is run."""
@@ -85,8 +80,8 @@ class ManagedProcess:
     """Asked now and then with the process id once it was ready; None: it is not asked."""
     check_seconds: float = 2.0
     """Pause between two such checks."""
-    is_ending: Callable[[], bool] = _never
-    """Whether it is shutting down; asked as often as `ready` and `answers` are."""
+    is_ending: Callable[[], bool] = lambda: False
+    """Whether it is shutting down, where that can be seen; asked as often as `ready` and `answers` are."""
     end_signals: Sequence[tuple[signal.Signals, float]] = ()
     """What it is sent when it shuts down and `stop` was not called, and how long each may take."""
 

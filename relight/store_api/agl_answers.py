@@ -112,17 +112,13 @@ def _plain_span(span: Span) -> dict[str, Any]:
     plain["resource"] = RESOURCE | span.resource
     plain["resource"]["attributes"] = _flat(plain["resource"]["attributes"])
     if span.events:
-        plain["events"] = [_plain_event(event) for event in span.events]
+        plain["events"] = [EVENT | one | {"attributes": _flat(one.get("attributes"))} for one in span.events]
     if span.links:
         plain["links"] = [_plain_link(link) for link in span.links]
     for name in ("context", "parent"):
         if plain[name] is not None:
             plain[name] = CONTEXT | plain[name]
     return plain
-
-
-def _plain_event(event: dict[str, Any]) -> dict[str, Any]:
-    return EVENT | event | {"attributes": _flat(event.get("attributes"))}
 
 
 def _plain_link(link: dict[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from relight.types.queries import Query
@@ -23,15 +22,10 @@ def check_page(query: Query, kind: Kind) -> None:
     Raises:
         HTTPException: 400, as 0.3 answers.
     """
-    allowed = sortable(kind)
+    allowed = [name for name in kind.model_fields if name not in UNSORTABLE]
     if query.sort_by is not None and query.sort_by not in allowed:
         raise HTTPException(400, f"sort_by: {query.sort_by!r} is no field to sort by; use one of {', '.join(allowed)}")
     if query.limit < -1 or (query.limit == 0 and kind is not Attempt):  # a page of no attempts is one in 0.3's store
         raise HTTPException(400, f"limit: {query.limit} must be greater than 0, or -1 for no limit")
     if query.offset < 0:
         raise HTTPException(400, f"offset: {query.offset} must not be negative")
-
-
-def sortable(kind: type[BaseModel]) -> list[str]:
-    """Fields of a type that have an order."""
-    return [name for name in kind.model_fields if name not in UNSORTABLE]
