@@ -6,19 +6,41 @@ from collections.abc import Callable
 from typing import Annotated, Any, cast
 
 from fastapi import APIRouter, Query, Request
+from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from relight.store_api import agl_bodies
 from relight.store_api.agl_answers import attempt_json, page, rollout_json, span_json, whole
 from relight.store_api.agl_bodies import Search
 from relight.store_api.agl_calls import PREFIX, AglCall, Routes, call_of, in_path, raw_json
-from relight.store_api.agl_pages import Kind, check_page
+from relight.types.queries import Query as StoreQuery
 from relight.types.rollout import Attempt, Rollout
 from relight.types.store import ResourcesUpdate, Span, Worker
 
 router = APIRouter(prefix=PREFIX, tags=["rollout store"])
 routes = Routes(router)
 PAGE = dict[str, Any]
+UNSORTABLE = frozenset(
+    {"input", "config", "metadata", "attributes", "events", "links", "context", "parent", "resource", "resources"}
+    | {"heartbeat_stats", "error"}
+)
+"""Fields that have no order. `status` of a span is one by its code."""
+Kind = type[Rollout] | type[Attempt] | type[Worker] | type[ResourcesUpdate] | type[Span]
+
+
+def check_page(query: StoreQuery, kind: Kind) -> None:
+    """Refuse a page that can't be.
+
+    Raises:
+        HTTPException: 400, as 0.3 answers.
+    """
+    allowed = [name for name in kind.model_fields if name not in UNSORTABLE]
+    if query.sort_by is not None and query.sort_by not in allowed:
+        raise HTTPException(400, f"sort_by: {query.sort_by!r} is no field to sort by; use one of {', '.join(allowed)}")
+    if query.limit < -1 or (query.limit == 0 and kind is not Attempt):  # a page of no attempts is one in 0.3's store
+        raise HTTPException(400, f"limit: {query.limit} must be greater than 0, or -1 for no limit")
+    if query.offset < 0:
+        raise HTTPException(400, f"offset: {query.offset} must not be negative")
 
 
 def register(name: str, path: str, kind: Kind, body: type[Search], encode: Callable[[Any, bool], bytes]) -> None:

@@ -13,9 +13,8 @@ from typing import Any, Literal
 from relight.errors import ConflictError, NotFoundError, UnauthorizedError
 from relight.store.attempts.bound_models import AttemptEndpoint, BoundResources, bind_resources
 from relight.store.attempts.tokens import attempt_token, attempt_url, open_key, token_hash
-from relight.store.memory.locking import locked
 from relight.store.memory.rows import AttemptRow, EngineState, MemoryCall, MemoryEngine, MemoryRun, RolloutRow
-from relight.store.memory.tables import ALONE_AFTER, NEXT_NUMBER, Tables
+from relight.store.memory.tables import ALONE_AFTER, NEXT_NUMBER, Tables, locked
 from relight.store.queue.rules import ENDED
 from relight.store.storable import storable_span, with_reward_checked
 from relight.types import wire

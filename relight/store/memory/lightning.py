@@ -7,8 +7,9 @@ deadlines are judged when `sweep` is called, or after `start` by themselves.
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel
@@ -18,7 +19,6 @@ from relight.store.base import Changes
 from relight.store.memory.catalogue import MemoryCatalogue
 from relight.store.memory.pages import find
 from relight.store.memory.rows import AttemptRow, RolloutRow
-from relight.store.memory.sweeper import Sweeper
 from relight.store.memory.tables import NEXT_NUMBER, Tables
 from relight.store.queue import queries, rules
 from relight.store.queue.rows import new_id
@@ -339,3 +339,24 @@ def _check_status(row: RolloutRow, attempt: AttemptRow, wanted: AttemptStatus) -
 def _copy(row: M) -> M:
     """What a user is handed, who may change it."""
     return row.model_copy(deep=True)
+
+
+class Sweeper:
+    """Calls `sweep` every so many seconds until it is closed, in a thread of its own, so that no event loop needs to be
+    there for it. It ends with the process, too."""
+
+    def __init__(self, sweep: Callable[[], object], period_seconds: float) -> None:
+        self._sweep = sweep
+        self._period_seconds = period_seconds
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="relight-sweeper", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop; returns when it has."""
+        self._closed.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._closed.wait(self._period_seconds):
+            self._sweep()
