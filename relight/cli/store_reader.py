@@ -2,39 +2,26 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, Self, TypeVar
 
-import aiohttp
+import orjson
 
-from relight.errors import BY_STATUS, StoreError
 from relight.settings import Settings
+from relight.transport.retrying_http import RetryingHttpClient
 from relight.types import views
 
+ANSWER_SECONDS = 15.0
+"""A command is waited for by the service itself."""
 V = TypeVar("V", bound=views.View)
 
 
-class StoreReader:
-    """A session with the store service."""
-
-    def __init__(self, url: str, token: str | None, *, timeout_seconds: float = 15.0) -> None:
-        self._url = url.rstrip("/")
-        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self._timeout = aiohttp.ClientTimeout(total=timeout_seconds)
-        self._session: aiohttp.ClientSession | None = None
+class StoreReader(RetryingHttpClient):
+    """A session with the store service; each request is sent once."""
 
     @classmethod
     def from_settings(cls, settings: Settings) -> Self:
         """The store of these settings."""
-        return cls(settings.store_url, settings.token_value)
-
-    async def __aenter__(self) -> Self:
-        self._session = aiohttp.ClientSession(headers=self._headers, timeout=self._timeout)
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        if self._session:
-            await self._session.close()
+        return cls(settings.store_url, settings.token_value, retry_seconds=0)
 
     async def runs(self, limit: int = 100) -> list[views.RunSummary]:
         """Runs, newest first."""
@@ -90,24 +77,9 @@ class StoreReader:
     async def _ask(
         self, method: str, model: type[V], path: str, params: Any = None, *, key: str | None = None, body: Any = None
     ) -> V:
-        assert self._session is not None, "use the reader in an `async with`"
         headers = {"Idempotency-Key": key} if key else None
-        url = f"{self._url}/v1/relight{path}"
-        try:
-            async with self._session.request(method, url, params=params, json=body, headers=headers) as answer:
-                content = await answer.read()
-                status = answer.status
-        except (aiohttp.ClientError, TimeoutError) as error:
-            raise StoreError(
-                f"can't reach the store service at {self._url}: {error or type(error).__name__}; "
-                "check RELIGHT_STORE_URL, or start the embedded stack with `relight up`"
-            ) from error
-        if status not in (200, 202):
-            raise BY_STATUS.get(status, StoreError)(self._reason(status, content))
-        return model.model_validate_json(content)
-
-    def _reason(self, status: int, body: bytes) -> str:
-        try:
-            return str(json.loads(body)["detail"])
-        except (ValueError, KeyError, TypeError):
-            return f"the store service at {self._url} answered {status}"
+        content = None if body is None else orjson.dumps(body)
+        raw = await self.exchange(
+            method, f"/v1/relight{path}", content, params=params, headers=headers, answer_seconds=ANSWER_SECONDS
+        )
+        return model.model_validate_json(raw)

@@ -121,7 +121,11 @@ class RetryingHttpClient:
             except (aiohttp.ClientError, OSError) as error:
                 reason = str(error) or type(error).__name__
             if not again or backoff.is_over:
-                raise StoreError(f"no answer from the store service at {self.url} for {within:g} s: {reason}")
+                tried = f" for {within:g} s" if within else ""
+                raise StoreError(
+                    f"no answer from the store service at {self.url}{tried}: {reason}; "
+                    "check RELIGHT_STORE_URL, or start the embedded stack with `relight up`"
+                )
             await backoff.pause()
 
     async def _once(
