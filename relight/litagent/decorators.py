@@ -25,14 +25,7 @@ def rollout(*, name: str | None = None) -> Callable[[Function], Agent]: ...
 
 def rollout(function: Function | None = None, /, *, name: str | None = None) -> Agent | Callable[[Function], Agent]:
     """`f(task[, llm][, prompt_template][, rollout][, resources])`, sync or async, is an agent."""
-
-    def decorate(decorated: Function) -> Agent:
-        try:
-            return FunctionalLitAgent(decorated, name=name)
-        except ValueError as error:
-            raise NotImplementedError(str(error)) from None
-
-    return decorate if function is None else decorate(function)
+    return _decorated(function, name, None)
 
 
 @overload
@@ -51,12 +44,7 @@ def llm_rollout(
     `strip_proxy` is taken for 0.3's sake: the LLM that an agent gets is bound to its attempt in any case.
     """
     del strip_proxy
-
-    def decorate(decorated: Function) -> Agent:
-        _insist(decorated, "llm")
-        return FunctionalLitAgent(decorated, name=name)
-
-    return decorate if function is None else decorate(function)
+    return _decorated(function, name, "llm")
 
 
 @overload
@@ -71,14 +59,17 @@ def prompt_rollout(
     function: Function | None = None, /, *, name: str | None = None
 ) -> Agent | Callable[[Function], Agent]:
     """`f(task, prompt_template[, rollout])` is an agent."""
+    return _decorated(function, name, "prompt_template")
 
+
+def _decorated(function: Function | None, name: str | None, needed: str | None) -> Agent | Callable[[Function], Agent]:
     def decorate(decorated: Function) -> Agent:
-        _insist(decorated, "prompt_template")
-        return FunctionalLitAgent(decorated, name=name)
+        if needed is not None and needed not in wanted_parameters(decorated):
+            what = getattr(decorated, "__qualname__", decorated)
+            raise ValueError(f"{what!r} must have a parameter called {needed!r}")
+        try:
+            return FunctionalLitAgent(decorated, name=name)
+        except ValueError as error:
+            raise NotImplementedError(str(error)) from None
 
     return decorate if function is None else decorate(function)
-
-
-def _insist(function: Function, parameter: str) -> None:
-    if parameter not in wanted_parameters(function):
-        raise ValueError(f"{getattr(function, '__qualname__', function)!r} must have a parameter called {parameter!r}")
