@@ -1,9 +1,8 @@
-"""A Postgres connection that never hangs: what to tell asyncpg and the server so that neither waits for a dead peer.
+"""A Postgres connection that detects half-open connections, at this end and at the server's.
 
-A path that swallows packets leaves both ends with a connection that looks alive. Here a command that is late is asked
-after on another connection: where the server does not work at it, its connection has died. One that is not answered in
-time ends its connection in any case, and the server ends a transaction that nobody goes on with, and with it that one's
-locks.
+If the path drops packets, both ends keep a connection that appears open. So a command that is late is checked on
+another connection: if the server does not work on it, its connection is dead. A command that is not answered in time
+closes its connection in any case, and the server ends a transaction whose client is gone, which releases its locks.
 """
 
 from __future__ import annotations
@@ -20,20 +19,20 @@ from relight.transport.keepalive import GONE_SECONDS, IDLE_SECONDS, INTERVAL_SEC
 
 CONNECT_SECONDS: Any = 10.0
 COMMAND_SECONDS: Any = 30.0
-"""Longest wait for an answer. Whatever takes longer says so."""
+"""Longest wait for an answer; commands that may take longer give their own limit."""
 LATE_SECONDS: Final = 4.0
-"""A command that takes longer is asked after, this often."""
+"""A command that takes longer is checked at this interval."""
 ON_ITS_WAY_SECONDS: Final = 3.0
 """How long an answer may take from the server to here."""
 ASK_SECONDS: Any = 5.0
 CANCEL_SECONDS: Final = 5.0
-"""How long a command that was given up may take to end before its connection is dropped."""
+"""How long a cancelled command may take to end before its connection is closed."""
 PING_SECONDS: Final = 10.0
-"""Between two questions on a connection that only listens, and how long an answer may take."""
+"""The interval of checks on a connection that only listens, and how long an answer may take."""
 RESTED_SECONDS: Final = 5.0
-"""A pooled connection that was not used for so long is asked for a sign of life, for as long, before it is used."""
+"""A pooled connection that was idle for this time is checked before use; the check may take as long."""
 PROBE_SECONDS: Final = 5.0
-"""Between two new connections that only ask whether the server takes any."""
+"""The interval of new connections that only check whether the server accepts sessions."""
 IDLE_TRANSACTION_SECONDS: Final = 60
 UNANSWERED: Final = (
     asyncpg.PostgresError,
@@ -49,19 +48,20 @@ SESSION: Final = {
     "tcp_keepalives_count": str(PROBES),
     "tcp_user_timeout": f"{GONE_SECONDS}s",
 }
-"""What the server is asked to do by itself. On a unix socket it ignores what is said of TCP."""
+"""Settings of the server's session. On a unix socket those for TCP have no effect."""
 SETTINGS = [f"set_config('{name}', '{value}', false)" for name, value in SESSION.items()]
 SET = "select " + ", ".join(["pg_backend_pid()", *SETTINGS])
 AT_WORK: Final = """
 select wait_event is distinct from 'ClientRead' or state_change > clock_timestamp() - $2 * interval '1 s'
 from pg_stat_activity where pid = $1
 """
-"""Whether the server is at something for a session, or was just now, and does not wait for what it is to do next. (The
-state alone doesn't say it: a session stays `active` between asyncpg's preparing and executing.)"""
+"""Whether the server works for a session, or did just now, and does not wait for its next command. (The state alone is
+not enough: a session stays `active` between asyncpg's prepare and execute.)
+"""
 
 
 class LiveConnection(asyncpg.Connection):
-    """asyncpg's, except that one is dropped whose command was lost, or can't be cancelled."""
+    """asyncpg's connection, except that it is closed if a command was lost or can't be cancelled."""
 
     def __init__(self, protocol: Any, transport: Any, *arguments: Any, **options: Any) -> None:
         super().__init__(protocol, transport, *arguments, **options)
@@ -71,7 +71,7 @@ class LiveConnection(asyncpg.Connection):
         keep_transport_alive(transport)
 
     async def begin(self, url: str) -> None:
-        """Set the session up. From now on commands that are late are asked after at `url`."""
+        """Set the session up. From now on late commands are checked on a connection to `url`."""
         pid: Any = await self.fetchval(SET)
         self._session = url, pid
 
@@ -81,7 +81,7 @@ class LiveConnection(asyncpg.Connection):
             return await super().execute(query, *args, timeout=timeout)
 
     async def _do_execute(self, *args: Any, **options: Any) -> Any:
-        """All that takes arguments or answers rows."""
+        """Commands with arguments or result rows, watched."""
         with self._watched():
             return await super()._do_execute(*args, **options)
 
@@ -97,7 +97,7 @@ class LiveConnection(asyncpg.Connection):
                 task.cancel()
 
     async def _ask_after(self) -> None:
-        """Drop this connection as soon as the server says that it does nothing for it."""
+        """Close this connection as soon as the server says that it does not work for it."""
         while self._session is not None and not self.is_closed():
             if await is_session_busy(*self._session) is False:
                 self.terminate()
@@ -105,7 +105,7 @@ class LiveConnection(asyncpg.Connection):
             await asyncio.sleep(LATE_SECONDS)
 
     async def _cancel(self, waiter: Any, cancel_waiter: Any = None) -> None:
-        """asyncpg itself waits as long as for the command, while the pool can't give the connection to anybody."""
+        """Limits the wait for a cancel, during which the pool can't reuse the connection."""
         async with asyncio.timeout(CANCEL_SECONDS) as limit:
             await super()._cancel(waiter, cancel_waiter)
         if limit.expired():
@@ -113,7 +113,7 @@ class LiveConnection(asyncpg.Connection):
 
 
 async def is_session_busy(url: str, pid: int) -> bool | None:
-    """Whether the server is at something for a session; None where it doesn't say."""
+    """Whether the server works for a session; None if it does not answer."""
     try:
         connection = await asyncpg.connect(url, timeout=ASK_SECONDS, command_timeout=ASK_SECONDS)
     except UNANSWERED:
@@ -127,10 +127,10 @@ async def is_session_busy(url: str, pid: int) -> bool | None:
 
 
 async def check_idle_connection(connection: Any) -> None:
-    """Ask a connection that nobody has used for a while whether it is alive; it is dropped where it is not.
+    """Check whether an idle connection is alive; a dead one is closed.
 
     Raises:
-        TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError: it is not.
+        TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError: it is dead.
     """
     if monotonic() - connection.used_at < RESTED_SECONDS:
         return
@@ -155,9 +155,8 @@ async def connect(url: str) -> Any:
 
 
 async def refuses_sessions(url: str) -> bool:
-    """Whether the server says that it takes no new sessions now: it shuts down, starts or recovers.
-
-    In the first case the open ones still work, and it may be that it waits for them to end, without a limit.
+    """Whether the server says that it accepts no new sessions: it shuts down, starts or recovers. If it shuts down, it
+    may wait for the open ones without a limit.
     """
     try:
         connection: Any = await asyncpg.connect(url, timeout=CONNECT_SECONDS)
@@ -170,7 +169,7 @@ async def refuses_sessions(url: str) -> bool:
 
 
 async def keep_asking(connection: Any) -> None:
-    """Ask now and then whether the server is there; returns when it is not, and the connection has ended."""
+    """Check the connection periodically; returns when the server does not answer and the connection is closed."""
     try:
         while True:
             await asyncio.sleep(PING_SECONDS)
