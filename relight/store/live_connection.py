@@ -1,8 +1,9 @@
 """A Postgres connection that detects half-open connections, at this end and at the server's.
 
 If the path drops packets, both ends keep a connection that appears open. So a command that is late is checked on
-another connection: if the server does not work on it, its connection is dead. A command that is not answered in time
-closes its connection in any case, and the server ends a transaction whose client is gone, which releases its locks.
+another connection: if the server does not work on it, its connection is dead, and the server is told to end the
+session, which releases its locks. A command that is not answered in time closes its connection in any case. If the
+client can't tell the server, the server itself ends a transaction that waits too long for its next command.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
 from time import monotonic
 from typing import Any, Final, cast
 
@@ -50,14 +53,24 @@ SESSION: Final = {
 }
 """Settings of the server's session. On a unix socket those for TCP have no effect."""
 SETTINGS = [f"set_config('{name}', '{value}', false)" for name, value in SESSION.items()]
-SET = "select " + ", ".join(["pg_backend_pid()", *SETTINGS])
+SET = f"select pid, backend_start, {', '.join(SETTINGS)} from pg_stat_activity where pid = pg_backend_pid()"
 AT_WORK: Final = """
-select wait_event is distinct from 'ClientRead' or state_change > clock_timestamp() - $2 * interval '1 s'
-from pg_stat_activity where pid = $1
+select wait_event is distinct from 'ClientRead' or state_change > clock_timestamp() - $3 * interval '1 s'
+from pg_stat_activity where pid = $1 and backend_start = $2
 """
 """Whether the server works for a session, or did just now, and does not wait for its next command. (The state alone is
 not enough: a session stays `active` between asyncpg's prepare and execute.)
 """
+END: Final = "select pg_terminate_backend(pid) from pg_stat_activity where pid = $1 and backend_start = $2"
+
+
+@dataclass(frozen=True)
+class Session:
+    """The server's identification of a connection: process ids are reused, so it includes the start."""
+
+    url: str
+    pid: int
+    began_at: datetime
 
 
 class LiveConnection(asyncpg.Connection):
@@ -67,13 +80,13 @@ class LiveConnection(asyncpg.Connection):
         super().__init__(protocol, transport, *arguments, **options)
         self.used_at = monotonic()
         """When it was last given back to its pool."""
-        self._session: tuple[str, int] | None = None
+        self._session: Session | None = None
         keep_transport_alive(transport)
 
     async def begin(self, url: str) -> None:
         """Set the session up. From now on late commands are checked on a connection to `url`."""
-        pid: Any = await self.fetchval(SET)
-        self._session = url, pid
+        row: Any = await self.fetchrow(SET)
+        self._session = Session(url, row["pid"], row["backend_start"])
 
     async def execute(self, query: str, *args: Any, timeout: float | None = None) -> str:
         """A command, watched."""
@@ -99,7 +112,7 @@ class LiveConnection(asyncpg.Connection):
     async def _ask_after(self) -> None:
         """Close this connection as soon as the server says that it does not work for it."""
         while self._session is not None and not self.is_closed():
-            if await is_session_busy(*self._session) is False:
+            if await end_idle_session(self._session):
                 self.terminate()
                 return
             await asyncio.sleep(LATE_SECONDS)
@@ -112,16 +125,22 @@ class LiveConnection(asyncpg.Connection):
             self.terminate()
 
 
-async def is_session_busy(url: str, pid: int) -> bool | None:
-    """Whether the server works for a session; None if it does not answer."""
+async def end_idle_session(session: Session) -> bool | None:
+    """End a session that waits for its client; returns whether it ended, now or before. None: the server does not
+    answer.
+    """
     try:
-        connection = await asyncpg.connect(url, timeout=ASK_SECONDS, command_timeout=ASK_SECONDS)
+        connection: Any = await asyncpg.connect(session.url, timeout=ASK_SECONDS, command_timeout=ASK_SECONDS)
     except UNANSWERED:
         return None
     try:
-        return bool(await connection.fetchval(AT_WORK, pid, ON_ITS_WAY_SECONDS))
+        idle = not await connection.fetchval(AT_WORK, session.pid, session.began_at, ON_ITS_WAY_SECONDS)
+        if idle:
+            await connection.fetchval(END, session.pid, session.began_at)
     except UNANSWERED:
         return None
+    else:
+        return idle
     finally:
         connection.terminate()
 
