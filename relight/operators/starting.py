@@ -35,7 +35,7 @@ from relight.types.views import CommandView
 MEMO_KEY = "relight_start"
 LOOKS = 10
 LOOK_SECONDS = 0.2
-"""Other commands wait meanwhile; a run that takes longer is checked again later."""
+"""The longest wait, during which other commands wait too; after it the run is checked again later."""
 
 
 async def start_run(
@@ -51,12 +51,12 @@ async def start_run(
     """Start `train/<run>`.
 
     Args:
-        extra: keys of the input beside the run file's own.
-        new: no workflow of this id may have ended well before.
-        memo: what the workflow carries beside its input.
+        extra: further keys of the input, in addition to the run file's.
+        new: fail if a workflow of this id has completed before.
+        memo: of the workflow.
 
     Raises:
-        WorkflowAlreadyStartedError: it is under way, or was there before.
+        WorkflowAlreadyStartedError: it is under way, or completed before.
         TemporalError: the server refused.
     """
     reuse = WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY if new else WorkflowIDReusePolicy.ALLOW_DUPLICATE
@@ -83,7 +83,7 @@ def _search_attributes(run: str, file: RunFile) -> TypedSearchAttributes:
 
 
 def _details(file: RunFile) -> str:
-    """What the Web UI shows of the run for as long as it is kept."""
+    """The static details of the run in the Web UI."""
     rows = [
         ("agent", file.agent),
         ("model", file.model),
@@ -97,7 +97,7 @@ def _details(file: RunFile) -> str:
 
 
 async def start_requested(db: Database, client: Client, queue: str, request: CommandView) -> ChangeResult:
-    """Start the run, unless that was done before, and wait until it has begun.
+    """Start the run, unless it was started before, and wait until it has begun.
 
     Raises:
         ConfigError: it can't begin; the message is its workflow's.

@@ -39,7 +39,7 @@ def given(body: bodies.Strict, *names: str, nullable: bool = False) -> dict[str,
     """The fields that a caller gave; the others are unset.
 
     Raises:
-        HTTPException: 400, null where that says nothing.
+        HTTPException: 400, a field is null that can't be.
     """
     values = {name: getattr(body, name) if name in body.model_fields_set else UNSET for name in names}
     for name, value in values.items():
@@ -56,7 +56,7 @@ async def health() -> Response:
 
 @routes.bare("GET", "/statistics", dict[str, Any])
 async def read_statistics(call: AglCall) -> bytes:
-    """How much the store holds."""
+    """The number of the store's objects."""
     return dump(await call.retried(call.store.statistics))
 
 
@@ -121,6 +121,8 @@ async def _rollout(call: AglCall) -> Rollout:
 async def update_rollout(call: AglCall, body: bodies.UpdateRolloutRequest) -> bytes:
     """Change a rollout's fields."""
     values = given(body, "status", "config") | given(body, "input", "mode", "resources_id", "metadata", nullable=True)
+    if body.resources_id is not None:
+        values["resources_id"] = await call.handover.plain(body.resources_id)
     rollout = await call.retried(lambda: call.store.update_rollout(call.path["rollout_id"], **values))
     return bare_rollout_json(rollout, call.complete)
 
@@ -134,14 +136,14 @@ async def delete_rollout(call: AglCall) -> bytes:
 
 @routes.post("/rollouts/{rollout_id}/cancel", bodies.CancelRequest, Rollout, optional=True)
 async def cancel_rollout(call: AglCall, body: bodies.CancelRequest) -> bytes:
-    """End a rollout before its time."""
+    """Cancel a rollout."""
     rollout = await call.retried(lambda: call.store.cancel_rollout(call.path["rollout_id"], body.reason))
     return bare_rollout_json(rollout, call.complete)
 
 
 @routes.post("/rollouts/{rollout_id}/attempts", bodies.StartAttemptRequest, AttemptedRollout, 201, optional=True)
 async def start_attempt(call: AglCall, body: bodies.StartAttemptRequest) -> bytes:
-    """One more attempt by hand."""
+    """Begin one more attempt."""
     rollout = await call.store.start_attempt(call.path["rollout_id"], body.worker_id)
     return rollout_json(await call.handover.bind(call.store, rollout), call.complete)
 
@@ -182,7 +184,7 @@ async def update_worker(call: AglCall, body: bodies.UpdateWorkerRequest) -> byte
 
 @routes.post("/resources", bodies.Resources, ResourcesUpdate, 201)
 async def add_resources(call: AglCall, body: bodies.Resources) -> bytes:
-    """A new snapshot. With an idempotency key there is one, however often it is sent."""
+    """Store new resources. Requests with the same idempotency key create them once."""
     if call.key is None:
         return whole(await call.store.add_resources(body.root))
     resources_id = "rs-" + sha256(call.key.encode()).hexdigest()[:12]
@@ -192,14 +194,14 @@ async def add_resources(call: AglCall, body: bodies.Resources) -> bytes:
 
 @routes.bare("GET", "/resources/latest", ResourcesUpdate | None)
 async def read_latest_resources(call: AglCall) -> bytes:
-    """The newest snapshot, or null."""
+    """The newest resources, or null."""
     update = await call.retried(call.store.get_latest_resources)
     return NULL if update is None else whole(update)
 
 
 @routes.bare("GET", "/resources/{resources_id}", ResourcesUpdate)
 async def read_resources(call: AglCall) -> bytes:
-    """A snapshot: the newest version, or the one that `version` names."""
+    """Resources: the newest version, or the one that `version` names."""
     resources_id, version = call.path["resources_id"], _version(call.request.query_params.get("version"))
     update = await call.retried(lambda: call.handover.find(call.store, resources_id, version))
     if update is None:
@@ -222,34 +224,34 @@ def _version(text: str | None) -> int | None:
 
 @routes.post("/resources/{resources_id}", bodies.Resources, ResourcesUpdate)
 async def update_resources(call: AglCall, body: bodies.Resources) -> bytes:
-    """Make a snapshot of that id, or add a version of it."""
+    """Create resources of this id, or add a version."""
     return whole(await call.store.update_resources(call.path["resources_id"], body.root))
 
 
 @routes.post("/spans", bodies.SpanRequest, Span | None, 201)
 async def add_span(call: AglCall, body: bodies.SpanRequest) -> bytes:
-    """Keep a span; null where it is there already."""
+    """Store a span; null if it was stored before."""
     span = await call.retried(lambda: call.store.add_span(body))
     return NULL if span is None else span_json(span, call.complete)
 
 
 @routes.post("/spans/many", bodies.SpansRequest, list[Span], 201)
 async def add_spans(call: AglCall, body: bodies.SpansRequest) -> bytes:
-    """Keep spans in one transaction; answers those that were new."""
+    """Store spans in one transaction; answers those that were new."""
     spans = await call.retried(lambda: call.store.add_many_spans(body.spans))
     return listed(span_json(span, call.complete) for span in spans)
 
 
 @routes.post("/spans/next", bodies.NextRequest, dict[str, int])
 async def next_number(call: AglCall, body: bodies.NextRequest) -> bytes:
-    """The next number of a rollout's spans."""
+    """The next sequence id of a rollout's spans."""
     number = await call.store.get_next_span_sequence_id(body.rollout_id, body.attempt_id)
     return b'{"sequence_id":%d}' % number
 
 
 @routes.post("/spans/next/many", bodies.NextManyRequest, dict[str, list[int]])
 async def next_numbers(call: AglCall, body: bodies.NextManyRequest) -> bytes:
-    """The next numbers, one for each pair in order."""
+    """The next sequence ids, one for each pair in order."""
     pairs = [(item.rollout_id, item.attempt_id) for item in body.attempts]
     return dump({"sequence_ids": await call.store.get_many_span_sequence_ids(pairs)})
 
@@ -258,7 +260,7 @@ async def next_numbers(call: AglCall, body: bodies.NextManyRequest) -> bytes:
     "/waits/rollouts", response_model=None, responses={200: {"model": list[Rollout]}}, summary="Wait for rollouts"
 )
 async def wait(request: Request, body: bodies.WaitRequest) -> Response:
-    """Those that have ended, when all have or `timeout` is over; one request waits 60 s at most."""
+    """The rollouts that have ended, once all have or `timeout` is over; one request waits 60 s at most."""
     call = await call_of(request)
     return raw_json(await unless_gone(request, _ended(call.store, body, call.complete)) or NULL)
 

@@ -1,4 +1,4 @@
-"""Routes for runner and gateway. Bodies go straight from bytes into their type and back: these routes are hot."""
+"""Routes for runner and gateway. Bodies are parsed directly from bytes, since these routes are hot."""
 
 from __future__ import annotations
 
@@ -102,14 +102,14 @@ async def read_transcript(request: Request, attempt_id: str) -> wire.Transcript:
 
 @post("/attempts/heartbeat", wire.Heartbeat, wire.Nothing)
 async def heartbeat(service: StoreService, body: wire.Heartbeat) -> wire.Nothing:
-    """Say that an attempt's process is alive."""
+    """Record that an attempt's process is alive."""
     await service.retried(lambda: service.store.heartbeat(body.attempt_id, body.fence, body.worker_id))
     return NOTHING
 
 
 @post("/attempts/spans", wire.SpanBatch, wire.SpansStored)
 async def add_spans(service: StoreService, body: wire.SpanBatch) -> wire.SpansStored:
-    """Keep an attempt's spans."""
+    """Store an attempt's spans."""
     stored = await service.retried(
         lambda: service.store.add_spans(body.rollout_id, body.attempt_id, body.fence, body.spans)
     )
@@ -131,7 +131,7 @@ async def record_call_failures(service: StoreService, body: wire.FailureBatch) -
 
 @post("/gateway/delivered", wire.DeliveryBatch, wire.Nothing)
 async def mark_delivered(service: StoreService, body: wire.DeliveryBatch) -> wire.Nothing:
-    """Record whether answers reached the agent."""
+    """Record whether answers were delivered."""
     await service.deliveries.submit(body.items)
     return NOTHING
 

@@ -1,7 +1,7 @@
-"""What runner and gateway need from the store.
+"""The attempt store: the interface of runners and the gateway to the store.
 
-Three things implement it with the same rules: `PostgresStore`, `StoreClient` (HTTP) and `MemoryStore`. Every call may
-be sent twice; the second one answers like the first and changes nothing.
+`PostgresStore`, `StoreClient` (HTTP) and `MemoryStore` implement it with the same rules. Every call may be sent twice;
+the second one returns the same answer and changes nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class AttemptStore(Protocol):
     async def open_attempt(self, request: wire.OpenRequest) -> wire.OpenAnswer:
         """Open an attempt, or say why none is opened.
 
-        An earlier attempt that is still open closes as `infrastructure` and counts as a death of the rollout.
+        An earlier attempt that is still open is closed as `infrastructure` and counts as a death of the rollout.
 
         Raises:
             NotFoundError: there is no such rollout.
@@ -30,7 +30,7 @@ class AttemptStore(Protocol):
 
         Raises:
             NotFoundError: there is no such attempt.
-            ConflictError: the fence is not the attempt's, or a newer attempt exists. Its spans are kept.
+            ConflictError: the fence is not the attempt's, or a newer attempt exists. The spans are stored nevertheless.
         """
         ...
 
@@ -52,7 +52,7 @@ class AttemptStore(Protocol):
         ...
 
     async def heartbeat(self, attempt_id: str, fence: int, worker_id: str) -> None:
-        """Say that an attempt's process is alive.
+        """Record that an attempt's process is alive.
 
         Raises:
             ConflictError: the attempt has ended, or the fence is not its own.
@@ -74,7 +74,7 @@ class AttemptStore(Protocol):
 
         Raises:
             UnauthorizedError: the token is not this attempt's.
-            ConflictError: the attempt is over.
+            ConflictError: the attempt has ended.
         """
         ...
 
@@ -83,20 +83,22 @@ class AttemptStore(Protocol):
 
         Raises:
             UnauthorizedError: the token is not this attempt's.
-            ConflictError: the attempt is over.
+            ConflictError: the attempt has ended.
         """
         ...
 
     async def commit_generations(self, items: Sequence[wire.GenerationRecord]) -> list[wire.CommitResult]:
-        """Record model calls in one transaction; one result each, in order. One bad item does not fail the others."""
+        """Record model calls in one transaction; one result for each, in order. An invalid item does not affect the
+        others.
+        """
         ...
 
     async def record_call_failures(self, items: Sequence[wire.CallFailure]) -> None:
-        """Record calls that the platform failed. Those of attempts that are over are dropped."""
+        """Record calls that the platform failed. Those of attempts that have ended are dropped."""
         ...
 
     async def mark_delivered(self, items: Sequence[wire.DeliveryMark]) -> None:
-        """Record whether answers reached the agent. Marks of attempts that are over are dropped."""
+        """Record whether answers were delivered. Marks of attempts that have ended are dropped."""
         ...
 
     async def engines(self, run: str) -> list[wire.EngineInfo]:
@@ -104,5 +106,5 @@ class AttemptStore(Protocol):
         ...
 
     async def register_worker(self, worker: wire.WorkerReport) -> None:
-        """Record a process, or that it is still there."""
+        """Record the report of a process."""
         ...

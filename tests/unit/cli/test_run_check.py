@@ -128,7 +128,7 @@ def test_overrides_reach_into_sections_and_keep_their_types(root: Path) -> None:
     [
         ("steps", "steps: give it as key=value"),
         ("=3", "=3: give it as key=value"),
-        ("agent.name=x", "agent is no section"),
+        ("agent.name=x", "agent is not a section"),
     ],
 )
 def test_an_override_that_fits_nowhere_is_named(override: str, message: str) -> None:
