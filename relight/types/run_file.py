@@ -398,6 +398,11 @@ def parse_run_file(data: Any) -> RunFile:
         raise ConfigError(f"run file: {describe(error)}") from error
 
 
+def known_keys(file: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a run's file that this release knows: another one may have written it."""
+    return {key: value for key, value in file.items() if key in RunFile.model_fields}
+
+
 def differing_keys(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:
     """Dotted keys whose values differ between two run files."""
     found: list[str] = []

@@ -72,6 +72,3 @@ with loaded as (
 )
 insert into engine_loads (engine_id, load, run, version) select engine_id, load, run, $2 from loaded
 returning load
-
--- name: engines_of_host
-select engine_id, state, version from engines where host = $1

@@ -66,10 +66,6 @@ update steps set seconds = seconds || $3::jsonb where run = $1 and step = $2
 -- name: get_step
 select * from steps where run = $1 and step = $2
 
--- name: steps_after
--- Recorded batches, oldest first: what a replay from an older checkpoint walks through.
-select step from steps where run = $1 and step > $2 and step < $3 and status = 'recorded' order by step
-
 -- name: get_version
 select * from policy_versions where run = $1 and version = $2
 
