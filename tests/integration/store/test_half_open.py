@@ -8,6 +8,7 @@ import socket
 from collections.abc import AsyncGenerator
 from typing import Any, cast
 
+import asyncpg
 import pytest
 
 from relight.errors import PostgresError
@@ -68,23 +69,45 @@ async def test_a_command_that_was_lost_is_given_up_long_before_its_time_is_over(
                 await through.pool.fetchval("select 2", timeout=600)
 
 
+async def test_the_locks_of_a_transaction_whose_connection_died_are_free_as_soon_as_its_command_is_given_up(
+    edge: Edge, through: Database, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_connection, "LATE_SECONDS", 0.2)
+    monkeypatch.setattr(live_connection, "ON_ITS_WAY_SECONDS", 0.1)
+    with pytest.raises(PostgresError):
+        await _lose_while_locking(edge, through)
+    other: Any = await asyncpg.connect(database_url)
+    try:
+        await other.execute("set lock_timeout = '20s'")  # without the mend the server holds it for a minute
+        await other.execute("select pg_advisory_lock(1)")
+    finally:
+        await other.close()
+
+
+async def _lose_while_locking(edge: Edge, through: Database) -> None:
+    async with through.transaction() as connection:
+        await connection.execute("select pg_advisory_xact_lock(1)")
+        edge.lose()
+        await connection.execute("select 1", timeout=600)
+
+
 async def test_a_command_at_which_postgres_works_is_waited_for(
     through: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live_connection, "LATE_SECONDS", 0.1)
     asked: list[bool | None] = []
-    at_work = live_connection.is_session_busy
+    end_idle = live_connection.end_idle_session
 
-    async def watched(url: str, pid: int) -> bool | None:
-        asked.append(await at_work(url, pid))
+    async def watched(session: live_connection.Session) -> bool | None:
+        asked.append(await end_idle(session))
         return asked[-1]
 
-    monkeypatch.setattr(live_connection, "is_session_busy", watched)
+    monkeypatch.setattr(live_connection, "end_idle_session", watched)
     async with through.transaction() as connection:
         assert await connection.fetchval("select 1 from pg_sleep(1.5)", timeout=60) == 1
         assert await connection.execute("select pg_sleep(1)", timeout=60) == "SELECT 1"
     assert asked
-    assert False not in asked
+    assert True not in asked
 
 
 async def test_connections_that_died_in_their_sleep_cost_one_question(

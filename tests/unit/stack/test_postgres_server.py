@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pwd
+import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,8 @@ import pytest
 from relight.errors import StackError
 from relight.stack import postgres_server
 from relight.stack.postgres_server import PostgresServer
+
+MAKE = "import sys; from relight.stack import postgres_server as p; print(p._owner(sys.argv[1]).pw_uid)"
 
 
 @pytest.fixture
@@ -74,3 +79,18 @@ async def test_a_folder_of_somebody_else_is_not_used(server: PostgresServer, mon
     monkeypatch.setattr(os, "geteuid", lambda: 4711)
     with pytest.raises(StackError, match="belongs to another user"):
         await postgres_server.prepare(server)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes users")
+def test_stacks_that_start_at_once_agree_about_the_user_that_one_of_them_makes() -> None:
+    name = f"relight-{os.getpid()}"
+
+    def make(_: int) -> int:
+        return int(subprocess.check_output([sys.executable, "-c", MAKE, name]))
+
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            ids = set(pool.map(make, range(4)))
+        assert ids == {pwd.getpwnam(name).pw_uid}
+    finally:
+        subprocess.run(["userdel", name], check=True)
