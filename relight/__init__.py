@@ -1,7 +1,7 @@
-"""Relight: reinforcement learning for AI agents that no crash can undo.
+"""Durable reinforcement learning for AI agents: what agent authors import.
 
-What an agent author needs is here; importing it loads no torch, no Temporal and no database driver, and a name's module
-is loaded when the name is first used, so that `relight --help` stays quick.
+Importing this package loads no torch, no Temporal and no database driver. The module of each name is imported when the
+name is first used, so that `relight --help` is fast.
 """
 
 from __future__ import annotations

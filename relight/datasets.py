@@ -89,7 +89,7 @@ def read_pieces(
     for number, row in read_rows(source, data_root):
         line = _checked(source, number, row, required_fields)
         if len(line) > max_bytes:
-            raise DatasetError(f"data set {source}, row {number}: {len(line)} bytes; {max_bytes} are the most")
+            raise DatasetError(f"data set {source}, row {number}: {len(line)} bytes; the limit is {max_bytes}")
         blank = b"\n" * (number - following) if piece else b""  # lines without a row keep the others' numbers right
         if len(piece) + len(blank) + len(line) > max_bytes:
             yield first, bytes(piece)
@@ -128,7 +128,7 @@ def _read_jsonl(source: str, file: Iterable[bytes], first_line: int = 1) -> Iter
                 "a data set is Parquet, or JSONL with one JSON value a line"
             ) from error
         if row is None:
-            raise DatasetError(f"data set {source}, row {number}: null is no task")
+            raise DatasetError(f"data set {source}, row {number}: a task can't be null")
         values = row.values() if isinstance(row, dict) else (row,)
         if not _MAY_HOLD_FLOATS.isdisjoint(map(type, values)) and _has_long_number(text):
             _refuse_large_integers(source, number, text)
@@ -244,7 +244,7 @@ def _require(source: str, number: int, row: Any, fields: Sequence[str]) -> None:
     for field in fields:
         if not isinstance(row, dict):
             raise DatasetError(
-                f"data set {source}, row {number}: is no object and has no field {field!r}; "
+                f"data set {source}, row {number}: is not an object, so it has no field {field!r}; "
                 "`data.required_fields` asks for it"
             )
         if row.get(field) is None:
@@ -260,7 +260,7 @@ def _plain(value: Any) -> Any:
         if value.as_tuple().exponent == 0 and not _SMALLEST <= value <= _LARGEST:
             raise OverflowError(_too_large(value))
         return float(value)
-    raise TypeError(f"a value of type {type(value).__name__} has no form in JSON")
+    raise TypeError(f"a value of type {type(value).__name__} can't be represented in JSON")
 
 
 def _serializable(value: Any) -> bool:

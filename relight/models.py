@@ -71,10 +71,10 @@ def _check_file(model: str, file: Path) -> None:
     with file.open("rb") as opened:
         head = opened.read(len(LFS_POINTER))
     if head == LFS_POINTER:
-        raise ModelError(f"model {model}: {file.resolve()} is only a pointer; fetch the file with `git lfs pull`")
+        raise ModelError(f"model {model}: {file.resolve()} is a Git LFS pointer; fetch the file with `git lfs pull`")
     header = int.from_bytes(head[:8], "little")
     if size == 0 or (file.suffix == ".safetensors" and (size < 8 or header > size - 8)):
-        raise ModelError(f"model {model}: {file.resolve()} is torn ({size} bytes); copy or download it again")
+        raise ModelError(f"model {model}: {file.resolve()} is truncated ({size} bytes); copy or download it again")
 
 
 def _read_json(model: str, file: Path) -> dict[str, Any]:
@@ -83,5 +83,5 @@ def _read_json(model: str, file: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise ModelError(f"model {model}: {file.resolve()} can't be read as JSON: {error}") from error
     if not isinstance(data, dict):
-        raise ModelError(f"model {model}: {file.resolve()} holds no JSON object")
+        raise ModelError(f"model {model}: {file.resolve()} is not a JSON object")
     return data

@@ -28,7 +28,7 @@ class ExponentialBackoff:
         self, first_seconds: float, longest_seconds: float, *, within_seconds: float = math.inf, jitter: bool = False
     ) -> None:
         self.next_seconds = first_seconds
-        """The next pause; with `jitter` it takes between half of that and all of it."""
+        """The next pause; with `jitter` a random time between half of it and all of it."""
         self._first_seconds = first_seconds
         self._longest_seconds = longest_seconds
         self._deadline = monotonic() + within_seconds
@@ -44,7 +44,7 @@ class ExponentialBackoff:
         self.next_seconds = self._first_seconds
 
     def advance(self) -> float:
-        """How long to pause now, for a caller that does so by itself."""
+        """The next pause, for a caller that waits by itself."""
         seconds = self.next_seconds
         self.next_seconds = min(2 * seconds, self._longest_seconds)
         return seconds * random.uniform(0.5, 1.0) if self._jitter else seconds
@@ -60,7 +60,7 @@ async def retry(
     backoff: ExponentialBackoff,
     on_error: Callable[[Exception], None] | None = None,
 ) -> T:
-    """Call, and call again after each of these errors; the last one is raised where the time is over."""
+    """Call, and call again after each of these errors; the last one is raised when the time is over."""
     while True:
         try:
             return await call()
@@ -92,7 +92,7 @@ class Every:
 def logged(
     log: logging.Logger, message: str, *errors: type[Exception], action: str | None = None, **fields: Any
 ) -> Generator[None]:
-    """Log what of these errors ends the block, as a warning, and go on behind it. `message` has a `%s` for it."""
+    """Log one of these errors that ends the block as a warning, and suppress it. `message` has a `%s` for it."""
     try:
         yield
     except errors as error:

@@ -1,9 +1,9 @@
-"""Where the other processes are: one module of settings for all of Relight.
+"""The settings of all of Relight: addresses, names, folders and limits.
 
-A value comes from, in this order: a flag, the environment, Temporal's profile (address and namespace), the embedded
-stack's file (`<home>/stack.json`, written by `relight up`), the default. `relight config` prints each value and where
-it came from. Temporal's own settings (TLS, API keys) are read by its environment configuration (`TEMPORAL_*`,
-`temporal.toml`), but not for the embedded stack's own server, which they are not meant for.
+Sources, in order of precedence: a flag, the environment, Temporal's profile (address and namespace), the embedded
+stack's file (`<home>/stack.json`, written by `relight up`), the default. `relight config` prints each value and its
+source. Temporal's own settings (TLS, API keys) are read by its environment configuration (`TEMPORAL_*`,
+`temporal.toml`), except for the embedded stack's server.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ STACK_FILE = "stack.json"
 TOKEN_FILE = "token"
 SECRETS = frozenset({"token", "postgres_url"})
 PROFILE = "Temporal profile"
-"""What the source of a setting begins with that came from one."""
+"""The prefix of the source of a setting from a Temporal profile."""
 
 
 class Settings(BaseModel):
@@ -34,24 +34,24 @@ class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     home: Path = Path(".relight")
-    """Where the embedded stack and the checkpoints live."""
+    """The folder of the embedded stack and the checkpoints."""
     data_root: Path = Path(".")
     """Relative paths in run files start here."""
     postgres_url: str | None = None
     """`postgresql://user:password@host:port/database?sslmode=verify-full`."""
     store_url: str = "http://127.0.0.1:4747"
     gateway_url: str = "http://127.0.0.1:4748"
-    """The stable address that agents get."""
+    """The address that attempts get, also after a restart."""
     gateway_upstreams: Path | None = None
     """JSON file of model providers that every rollout may call through the gateway."""
     gateway_request_bytes: int = Field(default=16 * 2**20, ge=1)
-    """Longest request that the gateway takes."""
+    """Longest request that the gateway accepts."""
     gateway_answer_bytes: int = Field(default=64 * 2**20, ge=1)
-    """Longest answer of an engine or a provider that the gateway takes."""
+    """Longest answer of an engine or a provider that the gateway accepts."""
     gateway_call_seconds: float = Field(default=3600.0, gt=0)
     """Longest time that an engine or a provider may take to answer a call."""
     token: SecretStr | None = None
-    """Admin token of the store service; `<home>/token` where it is not given."""
+    """Admin token of the store service; by default the content of `<home>/token`."""
     temporal_address: str = Field(default="127.0.0.1:7233", json_schema_extra={"env": "TEMPORAL_ADDRESS"})
     temporal_namespace: str = Field(default="default", json_schema_extra={"env": "TEMPORAL_NAMESPACE"})
     temporal_embedded: bool = False
@@ -61,28 +61,28 @@ class Settings(BaseModel):
     deployment: str = "relight"
     """Worker deployment that orchestrators with a build id belong to."""
     build_id: str | None = None
-    """Build of this orchestrator: Temporal then gives it what belongs to its build, and nothing else."""
+    """Build of this orchestrator: Temporal then gives it only work of this build."""
     runner_queue: str = RUNNER_QUEUE
     gpu_queue: str = GPU_QUEUE
     gpu_host: str | None = None
-    """Name of this GPU host; the machine's host name where it is not given."""
+    """Name of this GPU host; by default the machine's host name."""
     gpu_lost_seconds: float = Field(default=60.0, ge=10)
-    """A GPU host that is silent for so long has lost its run to one that can read the run's checkpoints."""
+    """After this time without a report a GPU host counts as lost, and another one may take over its run."""
     checkpoints: str | None = None
-    """Where runs keep their policy versions whose file does not say: a directory, or `s3://bucket/prefix`."""
+    """Where policy versions are stored if the run file does not say: a directory, or `s3://bucket/prefix`."""
     engine_module: str = "vllm.entrypoints.openai.api_server"
-    """What is started as an engine, by vLLM's flags; it answers vLLM's routes."""
+    """The module that is started as an engine, with vLLM's flags and routes."""
     trainer_module: str = "relight.gpu_worker.trainer_process"
-    """What is started as a trainer's ranks."""
+    """The module that is started for each rank of a trainer."""
     redact_patterns: list[str] = Field(default_factory=list[str])
-    """Regular expressions of RE2, each a whole secret, beside those that are known; in the environment a JSON list."""
+    """Further regular expressions (RE2) whose matches are redacted; in the environment a JSON list."""
     log_level: str = "info"
     drain_seconds: float = Field(default=20.0, ge=0)
-    """How long work under way may go on once a process gets SIGTERM."""
+    """How long work under way may continue after SIGTERM."""
     retention_days: int | None = Field(default=None, ge=1)
-    """Spans, model calls and bodies of rollouts older than so many days are dropped; None keeps them for ever."""
+    """Spans, model calls and bodies of rollouts older than this are dropped; None: they are kept."""
     retention_bytes: ByteSize | None = Field(default=None, ge=1)
-    """The oldest days of them are dropped above this size, such as 50GB."""
+    """Above this size, such as 50GB, their oldest days are dropped; None: unlimited."""
 
     @field_validator("checkpoints")
     @classmethod
@@ -110,7 +110,7 @@ class Resolved:
 
 @dataclass(frozen=True)
 class TemporalProfile:
-    """What a profile says of settings that are Relight's too."""
+    """The settings of a profile that are also Relight's."""
 
     values: Mapping[str, str]
     """By the names of Relight's settings."""
@@ -126,7 +126,7 @@ def environment_name(field: str) -> str:
 
 
 def read_stack(home: Path) -> dict[str, Any]:
-    """What the embedded stack wrote about itself, or nothing."""
+    """The content of the embedded stack's file; empty if there is none."""
     try:
         data = json.loads((home / STACK_FILE).read_text())
     except (OSError, ValueError):
@@ -135,9 +135,9 @@ def read_stack(home: Path) -> dict[str, Any]:
 
 
 def read_temporal_profile(environ: Mapping[str, str]) -> TemporalProfile | None:
-    """The profile of Temporal's environment configuration that is in force; None where there is none.
+    """The active profile of Temporal's environment configuration; None if there is none.
 
-    Temporal's SDK takes more than a second to import, so it is asked only where there is something to ask for.
+    Temporal's SDK takes more than a second to import, so it is imported only if there is a file or a profile's name.
 
     Raises:
         ConfigError: it can't be read, or it does not exist.
@@ -153,14 +153,14 @@ def read_temporal_profile(environ: Mapping[str, str]) -> TemporalProfile | None:
         profile = ClientConfigProfile.load(config_source=given, override_env_vars=dict(environ))
     except (RuntimeError, ValueError, OSError) as error:
         reason = " ".join(str(error).split())
-        mend = "mend the file, or choose another profile by TEMPORAL_PROFILE or another file by TEMPORAL_CONFIG_FILE"
+        mend = "correct the file, or name another profile (TEMPORAL_PROFILE) or file (TEMPORAL_CONFIG_FILE)"
         raise ConfigError(f"{source}: {reason}; {mend}") from error
     values = {"temporal_address": profile.address, "temporal_namespace": profile.namespace}
     return TemporalProfile({key: value for key, value in values.items() if value}, source)
 
 
 def _profile_file(environ: Mapping[str, str]) -> Path:
-    """Where Temporal looks for it."""
+    """The path at which Temporal expects it."""
     if given := environ.get("TEMPORAL_CONFIG_FILE"):
         return Path(given)
     folder = environ.get("XDG_CONFIG_HOME") or Path(environ.get("HOME") or "~").expanduser() / ".config"
@@ -168,10 +168,10 @@ def _profile_file(environ: Mapping[str, str]) -> Path:
 
 
 def resolve(flags: Mapping[str, Any] | None = None, environ: Mapping[str, str] | None = None) -> Resolved:
-    """Work the settings out.
+    """The settings with their sources.
 
     Raises:
-        ConfigError: a value that can't be used, with its source, or a Temporal profile that can't be read.
+        ConfigError: a value is invalid (the message has its source), or a Temporal profile can't be read.
     """
     environ = os.environ if environ is None else environ
     given = {name: value for name, value in (flags or {}).items() if value is not None}

@@ -63,7 +63,7 @@ class OrchestratorActivities:
 
     @activity.defn(name=names.BEGIN_RUN)
     async def begin_run(self, begin: BeginInput) -> RunState:
-        """Check the file's references, store its data sets, and start the run or go on with it."""
+        """Check the file's references, store its data sets, and start the run or continue it."""
         address, namespace = address_of(self.client)
         begin = begin.model_copy(update={"temporal_address": address, "temporal_namespace": namespace})
         known = await self.database.row("get_run", begin.run)
@@ -133,7 +133,7 @@ class OrchestratorActivities:
 
     @activity.defn(name=names.ADVANCE_PREFLIGHT)
     async def advance_preflight(self, run: RunRequest) -> PreflightState:
-        """The rollouts of the preflight that are to be played now."""
+        """The rollouts of the preflight that have to run now."""
         state, warned = await preflight.advance(self.database, run)
         if warned:
             await self._give_notice(run, paused=False)

@@ -1,1 +1,1 @@
-"""Training data out of generations and spans."""
+"""Makes training rows from generations."""

@@ -1,9 +1,9 @@
-"""Generations to training rows.
+"""Makes training rows from generations.
 
-Transition level: a row a model call. Trajectory level: a call whose prompt continues the tokens of a row of its attempt
-is merged into the longest such row, with mask 0 on what the model did not write; any other starts a row. So sub-agents
-that take turns have a row each, and of several choices the one that the agent went on with is continued. Advantages and
-weights are set later, when the whole step is known.
+Transition level: one row for each model call. Trajectory level: a call whose prompt continues the tokens of a row of
+its attempt is merged into the longest such row, with mask 0 on tokens that the model did not write; any other call
+starts a row. So alternating sub-agents get a row each, and of several choices the one that the agent continued is
+extended. Advantages and weights are set later, when the whole step is known.
 """
 
 from __future__ import annotations
@@ -20,20 +20,22 @@ _LOWEST_TEMPERATURE = 0.01
 
 @dataclass(frozen=True)
 class Generation:
-    """A sampled answer that the agent received."""
+    """A sampled answer that was delivered to the agent."""
 
     call_number: int
     choice: int
     prompt_ids: list[int]
     token_ids: list[int]
     logprobs: list[float]
-    """Of the sampled tokens, as processed for sampling."""
+    """One for each of `token_ids`, natural logarithm, as processed for sampling."""
     temperature: float | None = None
-    """At which the logprobs hold; None: at that of the step."""
+    """The temperature of the logprobs; None: that of the step."""
 
 
 class TrainingRow(BaseModel):
-    """What the learner consumes: a prompt, what followed it, and what that is worth."""
+    """One row of training data: prompt, response, and the response's advantage. The lists below `response_ids` have its
+    length.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -43,7 +45,7 @@ class TrainingRow(BaseModel):
     """Numbers of the model calls that it was made of."""
     prompt_ids: list[int] = Field(min_length=1)
     response_ids: list[int] = Field(min_length=1)
-    """All tokens after the prompt: the model's own, and in a chain of calls also what came back to it."""
+    """All tokens after the prompt: the model's, and in a chain of calls also the messages between them."""
     mask: list[int]
     """1 for each response token that the model wrote, else 0."""
     advantage: float = 0.0
@@ -53,9 +55,9 @@ class TrainingRow(BaseModel):
     sampled_logprobs: list[float] = Field(default_factory=list[float])
     """The sampler's logprob of each response token (0 where the mask is 0); empty: unknown."""
     temperature: float | None = Field(default=None, gt=0)
-    """At which all its calls were sampled; None: that of the step."""
+    """The temperature of all its calls; None: that of the step."""
     group: int | None = None
-    """Its rollouts share a mini-batch; None: the rollout is a group of its own."""
+    """Rollouts of a group share a mini-batch; None: the rollout is a group of its own."""
 
     @model_validator(mode="after")
     def _lengths_agree(self) -> TrainingRow:
@@ -74,15 +76,16 @@ class TrainingRow(BaseModel):
 
 
 def temperature_of_logprobs(asked: float | None) -> float | None:
-    """The temperature at which an engine's logprobs hold. vLLM raises very low ones, but for 0: there it takes the
-    likeliest token, with its logprob at 1."""
+    """The temperature of an engine's logprobs. vLLM raises very low temperatures to 0.01; at 0 it takes the likeliest
+    token and returns its logprob at temperature 1.
+    """
     if asked is None:
         return None
     return max(asked, _LOWEST_TEMPERATURE) if asked > 0 else 1.0
 
 
 def rows_of(rollout_id: str, attempt_id: str, generations: Sequence[Generation], level: Level) -> list[TrainingRow]:
-    """The rows of one attempt, in the order of its calls."""
+    """The rows of one attempt, in the order of its calls; `generations` have to be in this order too."""
     rows: list[TrainingRow] = []
     for generation in generations:
         open_rows = range(len(rows)) if level == "trajectory" else ()
@@ -123,7 +126,7 @@ def _length(row: TrainingRow) -> int:
 
 
 def _merged(row: TrainingRow, generation: Generation) -> TrainingRow:
-    """The row with what came back to the model (mask 0) and what the model wrote then (mask 1)."""
+    """The row, extended by the tokens between the calls (mask 0) and the generation (mask 1)."""
     between = generation.prompt_ids[len(row.prompt_ids) + len(row.response_ids) :]
     return row.model_copy(
         update={
@@ -136,6 +139,6 @@ def _merged(row: TrainingRow, generation: Generation) -> TrainingRow:
 
 
 def merge_breaks(rows: Iterable[TrainingRow]) -> int:
-    """Rows beyond the first of each attempt: tokens that broke, other conversations, other choices."""
+    """The number of rows beyond the first of each attempt: changed tokens, other conversations, other choices."""
     listed = [row.attempt_id for row in rows]
     return len(listed) - len(set(listed))

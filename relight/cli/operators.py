@@ -104,7 +104,7 @@ async def retry(
 ) -> None:
     """Try failed or cancelled rollouts again, while their batch is open.
 
-    Once it is closed, a retry is an inspection: the rollout is played again for you to look at, and nothing changes.
+    Once it is closed, a retry is an inspection: the rollout runs again for you to look at, and no result changes.
     """
     run, rollout_id = await find(target)
     if rollout_id is not None:

@@ -1,8 +1,8 @@
-"""Spans out of agents: rewards, messages, objects, exceptions, operations.
+"""Spans that agents emit: rewards, messages, objects, exceptions, operations.
 
-Inside an attempt every call goes to the runner at once, so that what an agent said before it was killed is kept.
-Outside one (a notebook, a unit test) the same calls only return the span that they would have sent.
-Names of spans and attributes are Agent Lightning 0.3's. OpenTelemetry is not needed here.
+Inside an attempt each call sends its span to the runner at once, so spans are kept if the agent is killed. Outside an
+attempt (a notebook, a unit test) the same calls only return the span. Names of spans and attributes are Agent Lightning
+0.3's. OpenTelemetry is not needed.
 """
 
 from __future__ import annotations

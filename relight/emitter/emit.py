@@ -1,7 +1,7 @@
-"""The emitters: one call, one span.
+"""The emitters: each call makes one span, sends it to the runner if it is made inside an attempt, and returns it.
 
-Each returns its span, takes further `attributes` (nested ones are flattened) and, as in 0.3, `propagate=False` to
-make the span without sending it.
+All take further `attributes` for the span (nested ones are flattened) and, as in Agent Lightning 0.3, `propagate=False`
+to return the span without sending it.
 """
 
 from __future__ import annotations
@@ -44,10 +44,16 @@ def emit_reward(
     attributes: Mapping[str, Any] | None = None,
     propagate: bool = True,
 ) -> EmittedSpan:
-    """Say how well the attempt did: a number, or named numbers of which `primary_key` is the one to train on.
+    """Give the attempt a reward. If an attempt emits several, the last one counts.
 
-    `feedback` says why, for people and for algorithms that read. The last reward of an attempt counts. Raises TypeError
-    or ValueError for what is no finite number.
+    Args:
+        reward: a finite number (also a scalar of numpy or torch), or several by name.
+        primary_key: the name of the reward that is trained on; required if `reward` is a mapping.
+        feedback: text that explains the reward; stored, at most 16 Ki characters.
+
+    Raises:
+        TypeError: a reward is not a number, or its name is not a string.
+        ValueError: a reward is not finite, or `primary_key` is missing or not among the names.
     """
     dimensions = reward_dimensions(reward, primary_key)
     flat = reward_attributes(dimensions, feedback) | flatten(attributes or {})
@@ -55,7 +61,11 @@ def emit_reward(
 
 
 def reward_dimensions(reward: object, primary_key: str | None = None) -> dict[str, float]:
-    """Named rewards, the primary one first."""
+    """Rewards by name, the primary one first; a plain number is named `primary`.
+
+    Raises:
+        TypeError, ValueError: as `emit_reward`.
+    """
     if not isinstance(reward, Mapping):
         return {PRIMARY: _number(reward, "reward")}
     named = dict(_named(name, value) for name, value in cast("Mapping[object, object]", reward).items())
@@ -98,18 +108,22 @@ def reward_attributes(dimensions: Mapping[str, float], feedback: str | None = No
 
 
 def emit_annotation(annotation: Mapping[str, Any], propagate: bool = True) -> EmittedSpan:
-    """Note anything, by attribute."""
+    """Emit an annotation: a span with these attributes, flattened to `a.b.0` names."""
     return send(make_span(ANNOTATION, flatten(annotation)), propagate)
 
 
 def emit_message(message: str, attributes: Mapping[str, Any] | None = None, propagate: bool = True) -> EmittedSpan:
-    """Note a text."""
+    """Emit a message span with a text."""
     flat = {MESSAGE_BODY: clean_text(str(message)), **flatten(attributes or {})}
     return send(make_span(MESSAGE, flat), propagate)
 
 
 def emit_object(value: Any, attributes: Mapping[str, Any] | None = None, propagate: bool = True) -> EmittedSpan:
-    """Note a value: a plain one as text, bytes as base64, others as JSON (RuntimeError without one)."""
+    """Emit an object span: strings and numbers as text, bytes as base64, other values as JSON.
+
+    Raises:
+        RuntimeError: the value can't be represented in JSON.
+    """
     return send(make_span(OBJECT, encode_object(value) | flatten(attributes or {})), propagate)
 
 
@@ -129,13 +143,13 @@ def encode_object(value: Any) -> dict[str, Any]:
 def emit_exception(
     exception: BaseException, attributes: Mapping[str, Any] | None = None, propagate: bool = True
 ) -> EmittedSpan:
-    """Note an exception that the agent dealt with."""
+    """Emit an exception that the agent handled: its type, message and stack trace. The span's status stays UNSET."""
     flat = exception_attributes(exception) | flatten(attributes or {})
     return send(make_span(EXCEPTION, flat, status="UNSET"), propagate)
 
 
 def exception_attributes(exception: BaseException) -> dict[str, Any]:
-    """Type, message and stack of an exception."""
+    """Attributes with the type, message and stack trace of an exception."""
     stack = "".join(traceback.format_exception(exception))
     return {
         EXCEPTION_TYPE: type(exception).__name__,

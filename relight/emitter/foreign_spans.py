@@ -1,6 +1,6 @@
-"""Spans that others made, as ours: OpenTelemetry's `ReadableSpan`, and whatever has the fields of a stored span.
+"""Converts spans of other libraries: OpenTelemetry's `ReadableSpan`, and objects with the fields of a stored span.
 
-Reads attributes only, so neither OpenTelemetry's SDK nor the store's types are needed here.
+It reads attributes only, so neither OpenTelemetry's SDK nor the store's types are imported.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def field_of(item: Any, name: str, default: Any = None) -> Any:
 
 
 def as_emitted(item: Any) -> EmittedSpan:
-    """A span as an agent's process sends it: what it has is kept, what it lacks is made."""
+    """A span as an agent's process sends it; fields that are missing are filled in."""
     span = from_opentelemetry(item) if _is_opentelemetry(item) else _from_fields(item)
     span["name"] = clean_text(span["name"], MAX_NAME_CHARACTERS)
     span["attributes"] = flatten(span["attributes"])
@@ -63,7 +63,7 @@ def from_opentelemetry(readable: Any) -> EmittedSpan:
 
 
 def plain(attributes: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Attributes as JSON has them."""
+    """Attributes as JSON values."""
     return {key: list(value) if isinstance(value, tuple) else value for key, value in (attributes or {}).items()}
 
 
@@ -101,14 +101,14 @@ def _from_fields(item: Any) -> EmittedSpan:
 
 
 def _status(status: Any) -> tuple[str | None, str | None]:
-    """Code and description; no code where it is none of OpenTelemetry's."""
+    """Code and description; without a code if it is not one of OpenTelemetry's."""
     code = status if isinstance(status, str) else field_of(status, "status_code")
     name, description = str(field_of(code, "name", code)), field_of(status, "description")
     return name if name in STATUS_CODES else None, None if description is None else clean_text(str(description))
 
 
 def _listed(items: Any) -> list[dict[str, Any]]:
-    """Events or links; those that JSON can't hold are left out."""
+    """Events or links; those that JSON can't represent are left out."""
     found: list[dict[str, Any]] = []
     for item in cast("list[Any]", items) if isinstance(items, list | tuple) else []:
         dump = field_of(item, "model_dump")

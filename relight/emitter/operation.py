@@ -4,7 +4,7 @@
     async def search(query): ...                    op.set_input(query="x")
                                                     op.set_output(hits)
 
-The span is sent when the work ends. Inputs and outputs are noted as attributes, an exception marks it as an error.
+The span is sent when the operation ends. Inputs and outputs become attributes; an exception sets the status ERROR.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ R = TypeVar("R")
 
 
 class Operation:
-    """One piece of work, or, called with a function, a decorator that makes one for each call."""
+    """A context manager for one span; called with a function, it returns the function with a span for each call."""
 
     def __init__(self, attributes: Mapping[str, Any], propagate: bool = True) -> None:
         self._attributes = flatten(attributes)
@@ -49,7 +49,7 @@ class Operation:
         span = self.span()
         if self._context is not None:
             self._context.__exit__(None, None, None)
-        span["end_time"] = span["start_time"] + time.monotonic() - self._began  # whatever the wall clock did meanwhile
+        span["end_time"] = span["start_time"] + time.monotonic() - self._began  # not wall time, which may be set
         if error is not None:
             self._note_error(span, error)
         send(span, self._propagate)
@@ -62,18 +62,22 @@ class Operation:
         span["events"].append({"name": EXCEPTION, "timestamp": span["end_time"], "attributes": noted})
 
     def span(self) -> EmittedSpan:
-        """The span of this piece of work, once it was entered."""
+        """The span of this operation.
+
+        Raises:
+            RuntimeError: the operation was not entered.
+        """
         if self._span is None:
             raise RuntimeError("the operation was not entered; use it in a with block")
         return self._span
 
     def set_input(self, *args: Any, **kwargs: Any) -> None:
-        """Note what goes in."""
+        """Set the inputs as attributes: positional ones as a list `args`, the others by name."""
         given: dict[str, Any] = {"args": list(args)} if args else {}
         self.span()["attributes"].update(flatten(given | kwargs, OPERATION_INPUT))
 
     def set_output(self, output: Any) -> None:
-        """Note what comes out."""
+        """Set the output as an attribute."""
         self.span()["attributes"].update(flatten({OPERATION_OUTPUT: output}))
 
     def _note_call(self, signature: inspect.Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
@@ -85,7 +89,7 @@ class Operation:
         self.span()["attributes"].update(flatten(bound.arguments, OPERATION_INPUT))
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        """Each call of `function` is an operation of its own."""
+        """Wrap a function, sync or async: each call is an operation with its arguments and result."""
         signature = inspect.signature(function)
         named = {OPERATION_NAME: function.__name__, **self._attributes}
         propagate = self._propagate
@@ -123,7 +127,14 @@ def operation(*, name: str | None = None, propagate: bool = True, **attributes: 
 def operation(
     function: Callable[P, R] | None = None, /, *, name: str | None = None, propagate: bool = True, **attributes: Any
 ) -> Callable[P, R] | Operation:
-    """Trace a piece of work. Keyword arguments become attributes of its span."""
+    """Trace a function (as a decorator) or a block (as a context manager).
+
+    Args:
+        function: the decorated function, if the decorator has no arguments.
+        name: of the operation; by default the function's name.
+        propagate: False: make the span without sending it.
+        attributes: of the span; nested values are flattened.
+    """
     if name is not None:
         attributes[OPERATION_NAME] = name
     work = Operation(attributes, propagate)

@@ -1,4 +1,4 @@
-"""Reading back what the emitters wrote, from spans in any shape: dictionaries or objects with the same fields."""
+"""Reads what the emitters wrote from spans, which may be dictionaries or objects with the same fields."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _attributes(span: object) -> Mapping[str, Any]:
 
 
 def get_reward_values(span: object) -> dict[str, float]:
-    """Named rewards of a span, the primary one first; empty where it holds none."""
+    """Rewards of a span by name, the primary one first; empty if it has none or one is not a finite number."""
     attributes = _attributes(span)
     if not _may_hold_reward(_field(span, "name"), attributes):
         return {}
@@ -57,32 +57,32 @@ def _may_hold_reward(name: object, attributes: Mapping[str, Any]) -> bool:
 
 
 def get_reward_value(span: object) -> float | None:
-    """The primary reward of a span."""
+    """The primary reward of a span; None if it has none."""
     return next(iter(get_reward_values(span).values()), None)
 
 
 def is_reward_span(span: object) -> bool:
-    """Whether a span holds a reward."""
+    """Whether a span has a reward."""
     return get_reward_value(span) is not None
 
 
 def find_reward_spans(spans: Sequence[S]) -> list[S]:
-    """Those that hold a reward, in order."""
+    """The spans that have a reward, in order."""
     return [span for span in spans if is_reward_span(span)]
 
 
 def find_final_reward(spans: Sequence[object]) -> float | None:
-    """The last reward counts."""
+    """The primary reward of the last span that has one; None if none has."""
     return next((value for span in reversed(spans) if (value := get_reward_value(span)) is not None), None)
 
 
 def get_message_value(span: object) -> str | None:
-    """Text of a message span."""
+    """The text of a message span; None for other spans."""
     return _attributes(span).get(MESSAGE_BODY) if _field(span, "name") == MESSAGE else None
 
 
 def get_object_value(span: object) -> Any:
-    """Value of an object span, None where it holds none."""
+    """The value of an object span; None for other spans."""
     if _field(span, "name") != OBJECT:
         return None
     attributes = _attributes(span)

@@ -1,8 +1,8 @@
-"""Where emitted spans go.
+"""Where emitted spans are sent.
 
-A scope names the attempt's trace and a sink. In a process of its own an attempt sets the scope of the whole process,
-so that threads which the agent starts find it too; attempts that share a process set it for their own context.
-Without a scope a span is made and returned, and goes nowhere.
+A scope holds the attempt's trace and a sink. An attempt with a process of its own sets the scope of the whole process,
+so that threads which the agent starts use it too; attempts that share a process set it for their own context. Without a
+scope a span is returned and not sent.
 """
 
 from __future__ import annotations
@@ -51,18 +51,18 @@ _process_scope: Scope | None = None
 
 
 def set_process_scope(scope: Scope | None) -> None:
-    """Everything that this process emits belongs to `scope`."""
+    """All spans of this process belong to `scope`."""
     global _process_scope
     _process_scope = scope
 
 
 def set_context_scope(scope: Scope | None) -> None:
-    """What the current context, and tasks and threads that copy it, emits belongs to `scope`."""
+    """Spans of the current context, and of tasks and threads that copy it, belong to `scope`."""
     _scope.set(scope)
 
 
 def current_scope() -> Scope | None:
-    """The scope at hand, if there is one."""
+    """The current scope, if there is one."""
     return _scope.get() or _process_scope
 
 
@@ -77,12 +77,12 @@ def as_parent(span_id: str) -> Generator[None]:
 
 
 def new_span_id() -> str:
-    """8 random bytes, as OpenTelemetry has them."""
+    """8 random bytes in hexadecimal, as OpenTelemetry has them."""
     return os.urandom(8).hex()
 
 
 def new_trace_id() -> str:
-    """16 random bytes."""
+    """16 random bytes in hexadecimal."""
     return os.urandom(16).hex()
 
 
@@ -106,7 +106,7 @@ def make_span(name: str, attributes: dict[str, Any], *, status: Status = "OK") -
 
 
 def send(span: EmittedSpan, propagate: bool = True) -> EmittedSpan:
-    """Hand a finished span to the attempt, if there is one."""
+    """Send a finished span to the attempt's sink, if there is one."""
     scope = current_scope()
     if propagate and scope is not None:
         scope.sink(span)

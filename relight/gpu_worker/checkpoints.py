@@ -61,7 +61,7 @@ class Manifest(BaseModel):
         for name in files:
             path = PurePosixPath(name)
             if path.is_absolute() or ".." in path.parts or name == MANIFEST:
-                raise ValueError(f"{name!r} is no file of the directory")
+                raise ValueError(f"{name!r} is not a path inside the directory")
         return files
 
     def as_bytes(self) -> bytes:
@@ -132,7 +132,7 @@ def parse_manifest(content: bytes, where: str) -> Manifest:
         raise CheckpointError(f"{where} can't be read: {str(error).splitlines()[0]}") from error
     # A flip that changes no value changes the bytes: the manifest is refused as any other file would be.
     if manifest.checksum != _checksum(manifest.files, manifest.meta) or manifest.as_bytes() != content:
-        raise CheckpointError(f"{where} was changed: it is not as it was written")
+        raise CheckpointError(f"{where} was changed after it was written")
     return manifest
 
 
@@ -218,7 +218,7 @@ def _verify_file(path: Path, recorded: FileRecord) -> None:
     try:
         size = path.stat().st_size
         if size != recorded.size_bytes:
-            raise CheckpointError(f"{path} is torn: {size} bytes, {recorded.size_bytes} were written")
+            raise CheckpointError(f"{path} has the wrong size: {size} bytes, {recorded.size_bytes} were written")
         found = _record(path)
     except OSError as error:  # the disk failed, or the file was removed meanwhile
         raise CheckpointError(f"{path} can't be read: {error}") from error

@@ -119,7 +119,7 @@ class EngineClient:
                     raise EngineError(f"{method} {path}: {response.status} {_tail(body)}")
                 return await response.json() if response.content_type == "application/json" else body.decode()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise EngineError(f"{method} {path}: engine at {self._socket_path} out of reach: {error!r}") from error
+            raise EngineError(f"{method} {path}: can't reach the engine at {self._socket_path}: {error!r}") from error
 
     def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:

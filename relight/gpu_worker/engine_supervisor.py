@@ -95,7 +95,7 @@ class EngineSupervisor:
                     self.bad_config = error
                 except (RelightError, OSError) as error:
                     await self._record_failure(error)
-                except Exception as error:  # if this task ended, updates would wait for ever
+                except Exception as error:  # if this task ended, updates would never end
                     log.exception(
                         "unexpected error",
                         extra={"action": "keeper_failed", "run": self.run},

@@ -92,7 +92,7 @@ class GpuHost:
     async def keep_reporting_alive(self) -> None:
         """Until cancelled, report that the host is alive, serve the run on record, and take over runs of lost hosts."""
         async for _ in Every(HEARTBEAT_SECONDS):
-            with logged(log, "%s", RelightError, action="host_trouble"), suppress(PostgresError):
+            with logged(log, "%s", RelightError, action="host_check_failed"), suppress(PostgresError):
                 row = await self.db.row("beat_host", self.name)
                 if row and self.service and row["run"] != self.service.run:
                     await self._end_unassigned_service()
@@ -237,7 +237,7 @@ class GpuHost:
 
     async def _take_from_lost_hosts(self, run: str, hosts: Sequence[str], connection: Connection) -> bool:
         """Take a run from hosts that do not answer. False if one of them has answered meanwhile."""
-        detail, seconds = f"run {run} went over to {self.name}", self.settings.gpu_lost_seconds
+        detail, seconds = f"run {run} was taken over by {self.name}", self.settings.gpu_lost_seconds
         freed = [
             await self.db.value("free_lost_host", host, run, detail, seconds, connection=connection) for host in hosts
         ]

@@ -141,7 +141,7 @@ class ObjectStorage:
         there = self._sizes(name)
         for file, record in manifest.files.items():
             if there.get(file) != record.size_bytes:
-                raise StorageError(f"{self.url}/{name}/{file} did not arrive whole; trying again")
+                raise StorageError(f"{self.url}/{name}/{file} was not uploaded completely; trying again")
 
     def _path(self, *names: str) -> str:
         return posixpath.join(self._root, *names)

@@ -1,7 +1,8 @@
-"""`LitAgent`, the class form of an agent, and the wrapper that makes one from a function.
+"""`LitAgent`, the base class of agents, and the wrapper that makes one from a function.
 
-Method names and parameters are Agent Lightning 0.3's. Rollouts in mode `train` go to `training_rollout`, all others
-to `validation_rollout`; both fall back on `rollout`. An agent that overrides an `_async` method runs asynchronously.
+Method names and parameters are Agent Lightning 0.3's. `training_rollout` runs rollouts in mode `train`, and
+`validation_rollout` all others; by default both call `rollout`. An agent that overrides an `_async` method runs
+asynchronously.
 """
 
 from __future__ import annotations
@@ -19,21 +20,22 @@ T = TypeVar("T")
 Task = TypeVar("Task", contravariant=True)
 
 PARAMETERS = ("task", "llm", "prompt_template", "rollout", "resources")
-"""What a function may ask for, by name."""
+"""Names of the parameters that an agent function may have."""
 
 
 class LitAgent(Generic[T]):
-    """Base of agents that are classes: override `rollout` or `rollout_async`, or one for each mode.
+    """Base class of agents: override `rollout` or `rollout_async`, or the methods of each mode.
 
-    Return None (the reward was emitted), a number, or named numbers (see `relight.litagent.returns`).
+    Source: Agent Lightning 0.3's class of this name. The methods return None (the reward was emitted, or a grader gives
+    it), a number, or numbers by name (see `relight.litagent.returns`).
     """
 
     name: str | None = None
-    """What runs call this agent; by default the attribute or class that the runner was pointed at."""
+    """The name by which run files refer to this agent; by default that of the attribute or class in its reference."""
 
     def __init__(self, trained_agents: str | None = None) -> None:
         self.trained_agents = trained_agents
-        """Pattern for the names of the sub-agents whose calls are trained on; None is all."""
+        """Pattern for the names of the sub-agents whose calls are trained on; None: all."""
 
     def is_async(self) -> bool:
         """Whether an `_async` method is overridden."""
@@ -41,38 +43,50 @@ class LitAgent(Generic[T]):
         return any(getattr(type(self), name) is not getattr(LitAgent, name) for name in names)
 
     def rollout(self, task: T, resources: NamedResources, rollout: Rollout) -> Any:
-        """Do the task."""
+        """Run one attempt.
+
+        Args:
+            task: a row of the data set.
+            resources: by name; the attempt's own model is an `LLM` among them.
+            rollout: id, mode, configuration and metadata.
+        """
         raise NotImplementedError(f"{type(self).__name__} must override rollout or rollout_async")
 
     async def rollout_async(self, task: T, resources: NamedResources, rollout: Rollout) -> Any:
-        """Do the task."""
+        """Run one attempt.
+
+        Args:
+            task: a row of the data set.
+            resources: by name; the attempt's own model is an `LLM` among them.
+            rollout: id, mode, configuration and metadata.
+        """
         raise NotImplementedError(f"{type(self).__name__} must override rollout or rollout_async")
 
     def training_rollout(self, task: T, resources: NamedResources, rollout: Rollout) -> Any:
-        """Do a training task."""
+        """Run an attempt in mode `train`."""
         return self.rollout(task, resources, rollout)
 
     def validation_rollout(self, task: T, resources: NamedResources, rollout: Rollout) -> Any:
-        """Do a task that is only measured."""
+        """Run an attempt in another mode, which is not trained on."""
         return self.rollout(task, resources, rollout)
 
     async def training_rollout_async(self, task: T, resources: NamedResources, rollout: Rollout) -> Any:
-        """Do a training task."""
+        """Run an attempt in mode `train`."""
         return await self.rollout_async(task, resources, rollout)
 
     async def validation_rollout_async(self, task: T, resources: NamedResources, rollout: Rollout) -> Any:
-        """Do a task that is only measured."""
+        """Run an attempt in another mode, which is not trained on."""
         return await self.rollout_async(task, resources, rollout)
 
     def invoke(self, invocation: Invocation) -> Any:
-        """Start an attempt: the result, or something to await for it."""
+        """Start an attempt; returns its result, or an awaitable for it."""
         kind = "training_rollout" if invocation.mode == "train" else "validation_rollout"
         method = getattr(self, f"{kind}_async" if self.is_async() else kind)
         return method(invocation.task, invocation.resources, invocation.rollout)
 
 
 class FunctionalLitAgent(LitAgent[T]):
-    """An agent made from a function. It can still be called like the function."""
+    """An agent made from a function, which can still be called."""
 
     def __init__(self, function: Callable[..., Any], *, name: str | None = None) -> None:
         super().__init__()
@@ -101,7 +115,7 @@ class FunctionalLitAgent(LitAgent[T]):
         return self.invoke(Invocation.of(task, resources, rollout))
 
     def invoke(self, invocation: Invocation) -> Any:
-        """Hand the function what its parameters name."""
+        """Call the function with the arguments that its parameters name; missing optional ones are left out."""
         rest = {
             name: getattr(invocation, name)
             for name, optional in self._wanted.items()
@@ -111,9 +125,10 @@ class FunctionalLitAgent(LitAgent[T]):
 
 
 def wanted_parameters(function: Callable[..., Any]) -> dict[str, bool]:
-    """Which of `PARAMETERS` a function asks for beside the task, and whether it can do without.
+    """The parameters of an agent function other than `task`; True for those with a default.
 
-    ValueError says what is wrong with its signature.
+    Raises:
+        ValueError: the signature is not that of an agent; the message says why.
     """
     what = getattr(function, "__qualname__", repr(function))
     parameters = [

@@ -1,7 +1,7 @@
-"""Decorators that make an agent of a function.
+"""Decorators that make an agent from a function, which can still be called.
 
-The result can still be called as the function. `@rollout` takes any of the parameters; the other two insist on
-theirs, as 0.3's do, so that an agent which is tuned by its prompt can't silently ignore the prompt.
+`@rollout` accepts any of the parameters. The other two require theirs, as in Agent Lightning 0.3, so that an agent
+whose prompt is optimised can't ignore the prompt.
 """
 
 from __future__ import annotations
@@ -24,7 +24,15 @@ def rollout(*, name: str | None = None) -> Callable[[Function], Agent]: ...
 
 
 def rollout(function: Function | None = None, /, *, name: str | None = None) -> Agent | Callable[[Function], Agent]:
-    """`f(task[, llm][, prompt_template][, rollout][, resources])`, sync or async, is an agent."""
+    """Make an agent from `f(task[, llm][, prompt_template][, rollout][, resources])`, sync or async.
+
+    Args:
+        function: the decorated function, if the decorator has no arguments.
+        name: by which run files refer to the agent; by default the function's.
+
+    Raises:
+        NotImplementedError: the function has other parameters (0.3's error type).
+    """
 
     def decorate(decorated: Function) -> Agent:
         try:
@@ -46,9 +54,12 @@ def llm_rollout(*, strip_proxy: bool = True, name: str | None = None) -> Callabl
 def llm_rollout(
     function: Function | None = None, /, *, strip_proxy: bool = True, name: str | None = None
 ) -> Agent | Callable[[Function], Agent]:
-    """`f(task, llm[, rollout])` is an agent.
+    """Make an agent from `f(task, llm[, rollout])`, sync or async.
 
-    `strip_proxy` is taken for 0.3's sake: the LLM that an agent gets is bound to its attempt in any case.
+    `strip_proxy` is accepted for compatibility with 0.3 and has no effect: `llm` is always bound to the attempt.
+
+    Raises:
+        ValueError: the function has no parameter `llm`, or has unknown ones.
     """
     del strip_proxy
 
@@ -70,7 +81,11 @@ def prompt_rollout(*, name: str | None = None) -> Callable[[Function], Agent]: .
 def prompt_rollout(
     function: Function | None = None, /, *, name: str | None = None
 ) -> Agent | Callable[[Function], Agent]:
-    """`f(task, prompt_template[, rollout])` is an agent."""
+    """Make an agent from `f(task, prompt_template[, rollout])`, sync or async.
+
+    Raises:
+        ValueError: the function has no parameter `prompt_template`, or has unknown ones.
+    """
 
     def decorate(decorated: Function) -> Agent:
         _insist(decorated, "prompt_template")

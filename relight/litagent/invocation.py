@@ -1,4 +1,4 @@
-"""What one attempt hands to an agent. Objects are built when they are asked for: most agents want two of them."""
+"""The arguments of an agent in one attempt. Each object is built on first use, since most agents use two of them."""
 
 from __future__ import annotations
 
@@ -33,21 +33,29 @@ class Invocation:
 
     @classmethod
     def of(cls, task: Any, resources: NamedResources, rollout: Rollout) -> Self:
-        """From objects that are there already."""
+        """An invocation with these objects."""
         invocation = cls(task, rollout={"mode": rollout.mode})
         invocation.__dict__.update(resources=resources, rollout=rollout)
         return invocation
 
     @cached_property
     def llm(self) -> LLM:
-        """The attempt's own model; else the first one among the resources."""
+        """The attempt's own model, or else the first `LLM` of the resources.
+
+        Raises:
+            ValueError: there is none.
+        """
         if self._llm is not None:
             return LLM.model_validate(self._llm)
         return self._first(LLM, "an LLM")
 
     @cached_property
     def prompt_template(self) -> PromptTemplate:
-        """The first prompt template among the resources."""
+        """The first prompt template of the resources.
+
+        Raises:
+            ValueError: there is none.
+        """
         return self._first(PromptTemplate, "a prompt template")
 
     def _first(self, kind: type[R], what: str) -> R:
@@ -72,7 +80,7 @@ class Invocation:
         return AttemptedRollout.model_validate({**self._rollout, "input": self.task})
 
     def lacks(self, name: str) -> bool:
-        """Whether there is no such thing to hand over."""
+        """Whether there is no argument for this parameter."""
         if name == "llm":
             return self._llm is None and not any(isinstance(value, LLM) for value in self.resources.values())
         if name == "prompt_template":

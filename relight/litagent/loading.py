@@ -1,10 +1,10 @@
-"""Agent references to agents.
+"""Loads agents by their references.
 
     pkg.module:attr        a function, a decorated one, a LitAgent or a class of these
-    path/to/file.py:attr   the same from a file that is no module
-    pkg.module             every agent that is decorated in it, or made of a class of it
+    path/to/file.py:attr   the same from a file that is not a module
+    pkg.module             every agent that is decorated or instantiated in it
 
-An AgentLoadError names the reference, what was wrong, and what to do.
+An AgentLoadError names the reference, the problem and the remedy.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _STANDARD_LIBRARY = sysconfig.get_path("stdlib")
 
 @dataclass(frozen=True, slots=True)
 class LoadedAgent:
-    """An agent under the name that runs use for it."""
+    """An agent and the name by which run files refer to it."""
 
     name: str
     reference: str
@@ -40,7 +40,14 @@ class LoadedAgent:
 
 
 def load_agents(*references: str) -> dict[str, LoadedAgent]:
-    """Import every reference; agents by name."""
+    """Import agents; returns them by name.
+
+    Args:
+        references: `pkg.module:attr`, `path/to/file.py:attr`, or `pkg.module` for all agents in it.
+
+    Raises:
+        AgentLoadError: a reference can't be imported, is no agent, or two agents have one name.
+    """
     loaded: dict[str, LoadedAgent] = {}
     for reference in references:
         for found in _load(reference):
@@ -81,10 +88,12 @@ def _import(reference: str, place: str) -> ModuleType:
         raise _error(reference, _where(error), "install what it imports") from error
     except (ValueError, TypeError) as error:
         if not place or place.startswith("."):
-            raise _error(reference, "that is no module name", "write pkg.module:attr or path/to/file.py:attr") from None
-        raise _error(reference, _where(error), "mend the module") from error
+            raise _error(
+                reference, "that is not a module name", "write pkg.module:attr or path/to/file.py:attr"
+            ) from None
+        raise _error(reference, _where(error), "fix the module") from error
     except BaseException as error:  # importing runs the user's code, which may raise or exit in any way
-        raise _error(reference, _where(error), "mend the module") from error
+        raise _error(reference, _where(error), "fix the module") from error
 
 
 def _import_file(reference: str, place: str) -> ModuleType:
@@ -97,7 +106,7 @@ def _import_file(reference: str, place: str) -> ModuleType:
         return known
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise _error(reference, f"{path} is no Python file", "check the path")
+        raise _error(reference, f"{path} is not a Python file", "check the path")
     if str(path.parent) not in sys.path:
         sys.path.insert(0, str(path.parent))
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
@@ -114,7 +123,7 @@ def _where(error: BaseException) -> str:
 
 
 def _is_machinery(filename: str) -> bool:
-    """Of Python or of this module; the agent's author looks for a line of his own, or of a package of his."""
+    """Whether a file is Python's or this module: the error should name a line of the agent's author or of a package."""
     standard = filename.startswith(_STANDARD_LIBRARY) and "site-packages" not in filename
     return filename == __file__ or filename.startswith("<frozen") or standard
 
@@ -138,9 +147,9 @@ def _as_agent(reference: str, attribute: str, value: Any) -> LoadedAgent:
         agent = _wrap(reference, value)
         name = agent.name or attribute
     else:
-        raise _error(reference, f"it is a {type(value).__name__}", "point at a function, a LitAgent or a class of it")
+        raise _error(reference, f"it is a {type(value).__name__}", "name a function or a LitAgent")
     if not AGENT_NAME.fullmatch(name):
-        raise _error(reference, f"{name!r} is no name for an agent", "give name= of letters, digits, '.', '_' and '-'")
+        raise _error(reference, f"{name!r} is no valid agent name", "give name= of letters, digits, '.', '_' and '-'")
     return LoadedAgent(name, reference, agent)
 
 
@@ -148,7 +157,7 @@ def _make(reference: str, kind: type[LitAgent[Any]]) -> LitAgent[Any]:
     try:
         return kind()
     except BaseException as error:  # a constructor is the user's code
-        raise _error(reference, f"{kind.__name__}() raised {error!r}", "point at an instance of it instead") from error
+        raise _error(reference, f"{kind.__name__}() raised {error!r}", "name an instance of it instead") from error
 
 
 def _wrap(reference: str, function: Any) -> FunctionalLitAgent[Any]:

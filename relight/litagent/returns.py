@@ -1,10 +1,12 @@
-"""What an agent's return value means.
+"""The meaning of an agent's return value.
 
-None: the reward was emitted, or a grader gives it. A number: the reward. Named numbers: several rewards, of which
-one is trained on: the only one, or the one called `primary`, or the one named by the second half of a pair
-(`return {"exact": 1.0, "short": 0.2}, "exact"`). Text under the name `feedback` says why. A list of spans,
-OpenTelemetry's or the store's: they are sent as they are. Anything else is no reward; the attempt still ended well, and
-the runner learns what was returned.
+- None: the reward was emitted, or a grader gives it.
+- A number: the reward.
+- Numbers by name: several rewards. The only one is trained on, or the one called `primary`, or the one that a pair
+names (`return {"exact": 1.0, "short": 0.2}, "exact"`). Text under the name `feedback` explains them.
+- A list of spans, OpenTelemetry's or the store's: they are sent unchanged.
+
+Any other value is not a reward; the attempt still succeeded, and the runner gets a message about the value.
 """
 
 from __future__ import annotations
@@ -27,28 +29,28 @@ FEEDBACK = "feedback"
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """A return value, sorted out."""
+    """A parsed return value."""
 
     rewards: dict[str, float] = field(default_factory=dict[str, float])
     """Primary one first."""
     feedback: str | None = None
-    """What was said beside them."""
+    """The feedback that was returned with them."""
     spans: list[EmittedSpan] = field(default_factory=list[EmittedSpan])
     value: Any = None
-    """The value itself, where JSON holds it in 1 MiB."""
+    """The value itself, if its JSON has at most 1 MiB."""
     invalid: str | None = None
-    """Why it is neither a reward nor nothing."""
+    """Why it is neither a reward nor None."""
 
 
 def sort_out(value: Any) -> Returned:
-    """Never raises."""
+    """Parse a return value. Never raises; an invalid value is reported in `invalid`."""
     if value is None:
         return Returned()
     try:
         if isinstance(value, list) and all(_is_span(item) for item in cast("list[Any]", value)):
             return Returned(spans=[as_emitted(item) for item in cast("list[Any]", value)])
         rewards, feedback = _rewards(value)
-    except Exception as error:  # what was returned may be of the user's own type and raise anything when looked at
+    except Exception as error:  # the value may be of a user's type, whose methods may raise anything
         return Returned(value=_portable(value), invalid=f"the agent returned {describe(value)}: {error}")
     return Returned(rewards=rewards, feedback=feedback, value=_portable(value))
 
@@ -66,7 +68,7 @@ def _rewards(value: Any) -> tuple[dict[str, float], str | None]:
 
 
 def _split(named: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
-    """Rewards, and the text beside them."""
+    """Rewards and feedback."""
     feedback = named.get(FEEDBACK)
     if not isinstance(feedback, str):
         return dict(named), None
@@ -87,7 +89,7 @@ def _portable(value: Any) -> Any:
 
 
 def describe(value: Any) -> str:
-    """A value in a few words, however large it is."""
+    """The type and a short form of a value of any size."""
     if isinstance(value, str | bytes) and len(value) > 200:
         return f"{type(value).__name__} of length {len(value)}"
     return f"{type(value).__name__} {safe_repr(value, 200)}"

@@ -1,1 +1,1 @@
-"""The gateway: agents' model calls on their way to an engine, captured token by token."""
+"""The gateway: forwards agents' model calls to engines and records their tokens."""

@@ -1,4 +1,4 @@
-"""The gateway as an ASGI app: its routes, and what lives as long as it does."""
+"""The gateway as an ASGI app: its routes and its background tasks."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ ROUTES = (
     ("GET", "v1/models/{model}"),
     ("GET", "status"),
 )
-"""All that needs an attempt's key, below `/rollout/{rollout}/attempt/{attempt}/`; `/healthz` alone needs none."""
+"""Routes below `/rollout/{rollout}/attempt/{attempt}/`, which need the attempt's key; only `/healthz` needs none."""
 PATTERNS = [re.escape(path).replace(re.escape("{model}"), ".+") for _, path in ROUTES]
 PATH = re.compile(rf"/rollout/([^/]+)/attempt/([^/]+)/(?:v1/(?=v1/))?({'|'.join(PATTERNS)})")
-"""Anthropic's clients put `/v1/messages` behind the base URL, which ends with `/v1` for OpenAI's."""
+"""Anthropic's clients append `/v1/messages` to the base URL, which ends with `/v1` for OpenAI's."""
 BEAT_SECONDS = 10.0
 DRAIN_SECONDS = 6.0
-"""How long the gateway waits for the store to take what is still to be recorded when it ends."""
+"""How long the gateway waits, when it stops, until the store has recorded all calls."""
 
 
 class Gateway:
@@ -60,7 +60,7 @@ class Gateway:
         self, attempts: Attempts, router: Router, calls: CallHandler, limits: Limits, admin_token: str | None
     ) -> None:
         self.closing = calls.closing
-        """Set when the process begins to drain: calls that only wait for an engine are sent away then."""
+        """Set when the process begins to drain: calls that wait for an engine are then refused."""
         self._attempts = attempts
         self._router = router
         self._calls = calls
@@ -108,7 +108,7 @@ class Gateway:
             raise no_such_route(exchange.method, exchange.path)
 
     async def _watched(self, exchange: Exchange, rollout_id: str, attempt_id: str, content: bytes) -> None:
-        """Serve a call; it is cancelled when its agent leaves."""
+        """Serve a call; it is cancelled when its agent disconnects."""
         serving = cast("asyncio.Task[None]", asyncio.current_task())
         try:
             async with asyncio.TaskGroup() as group:
@@ -127,7 +127,7 @@ class Gateway:
         except RequestError as refusal:
             await exchange.refuse(refusal)
         except Exception:
-            # Whatever went wrong: the agent gets an error of the documented shape, and the log its traceback.
+            # Any other error: the agent gets it in the documented shape, and the log has the traceback.
             log.exception("call failed rollout=%s attempt=%s", rollout_id, attempt_id)
             await exchange.refuse(internal())
 
@@ -162,7 +162,7 @@ def since(at: float | None) -> float | None:
 
 
 def card_of(model: str) -> dict[str, Any]:
-    """A model, as OpenAI's clients know it and as Anthropic's do."""
+    """The description of a model, in the form of OpenAI's and of Anthropic's clients."""
     openais = {"id": model, "object": "model", "created": 0, "owned_by": "relight"}
     return openais | {"type": "model", "display_name": model, "created_at": "1970-01-01T00:00:00Z"}
 
@@ -182,14 +182,14 @@ async def open_gateway(
     upstreams: Sequence[Upstream] = (),
     environment: Mapping[str, str] = os.environ,
 ) -> AsyncGenerator[Gateway]:
-    """The app, with what runs beside it. At the end, what is still to be recorded is recorded.
+    """The app with its background tasks. At the end, all calls that are not yet recorded are recorded.
 
     Args:
-        store: where generations go.
-        admin_token: good for the status of any attempt.
+        store: where calls are recorded.
+        admin_token: valid for the status of any attempt.
         limits: on the size and time of calls.
-        upstreams: providers that every rollout may call, beside those of its run file.
-        environment: where the providers' keys are.
+        upstreams: providers that every rollout may call, in addition to those of its run file.
+        environment: holds the providers' keys.
     """
     limits = limits or Limits()
     attempts, engines = Attempts(store), Engines(store)
@@ -213,7 +213,7 @@ async def open_gateway(
 
 
 async def keep_reporting_gateway(store: AttemptStore, attempts: Attempts, recorder: Recorder) -> None:
-    """Tell the store every now and then what this gateway is at, and forget attempts that are long over."""
+    """Report this gateway to the store every 10 s, and forget attempts that ended long ago."""
     async for _ in Every(BEAT_SECONDS):
         report = own_report("gateway", Doing.counted("model calls", recorder.under_way))
         with logged(log, "heartbeat failed reason=%r", RelightError):

@@ -1,7 +1,7 @@
-"""What the gateway knows of the attempts whose calls it serves.
+"""The gateway's state of the attempts whose calls it serves.
 
-A cache: all of it can be lost. The store's answer to `resolve` brings back the call numbers and the answers that may
-not have arrived.
+It is a cache: the store's answer to `resolve` restores the call numbers and the answers that may not have been
+delivered.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ FIRST_WAIT_SECONDS = 300.0
 IDLE_SECONDS = 3600.0
 QUIET_SECONDS = 120.0
 KEPT_ATTEMPTS = 4096
-"""Of more than so many, those are forgotten that have been quiet for a while and lose nothing by it."""
+"""Above this number, attempts without recent calls are forgotten if the store can restore their state."""
 FORGOTTEN_WAIT_SECONDS = 1.0
-"""The longest wait that an attempt's deadlines can do without."""
+"""A wait of this length may be missing from an attempt's deadlines."""
 
 
 @dataclass(slots=True, eq=False)
 class UndeliveredAnswer:
-    """A committed answer that may not have arrived (rule 8)."""
+    """A committed answer that may not have been delivered (rule 8)."""
 
     call_number: int
     request_hash: str
     shown: dict[str, Any]
     certain: bool
-    """True where it surely did not arrive, false where that is unknown."""
+    """True: it was not delivered; false: that is unknown."""
     denied: bool = False
-    """True where the store was told that it did not arrive."""
+    """True if the store has recorded that it was not delivered."""
     committing: asyncio.Future[RequestError | None] | None = None
     """Set while its commit is under way."""
 
@@ -61,18 +61,18 @@ class UndeliveredAnswer:
 
 
 class RepeatableCall:
-    """A question of the agent's: a call, and what it declares to be that call again. They are served one by one."""
+    """A call and its declared retries, which are served one after the other."""
 
     def __init__(self) -> None:
         self.turn = asyncio.Lock()
         self.number: int | None = None
-        """Under which it is served now, once that is known."""
+        """The number of the call that is being served, once it is known."""
         self.users = 0
 
 
 @dataclass(slots=True, eq=False)
 class Attempt:
-    """One attempt, as the gateway sees it."""
+    """The gateway's state of one attempt."""
 
     context: CallContext
     token_hash: str
@@ -81,18 +81,18 @@ class Attempt:
     calls: int = 0
     known_since: float = field(default_factory=monotonic)
     last_activity: float | None = None
-    """Of the agent itself; a runner's question after its status is no sign of life."""
+    """Of the agent itself; a runner's request for its status does not count."""
     failed: set[str] = field(default_factory=set[str])
     """Hashes of requests that the platform failed and that have not succeeded since."""
     _free: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
     _own: set[int] = field(default_factory=set[int])
     _asked: dict[str, int] = field(default_factory=dict[str, int])
-    """By request: how many numbers it has taken."""
+    """By request: the number of call numbers that it has used."""
     _leftovers: list[UndeliveredAnswer] = field(default_factory=list[UndeliveredAnswer])
     _handed: dict[str, int | None] = field(default_factory=dict[str, int | None])
-    """By request: the call whose answer left for the agent, while no other like it has begun. None: there are two."""
+    """By request: the call whose answer was sent, if no identical call has begun since. None: there are two."""
     _asks: dict[str, list[RepeatableCall]] = field(default_factory=dict[str, list[RepeatableCall]])
-    """By request: what is being asked now."""
+    """By request: the calls that are being served."""
 
     @property
     def key(self) -> Key:
@@ -100,21 +100,21 @@ class Attempt:
 
     @property
     def loses_nothing(self) -> bool:
-        """Whether the store's answer to `resolve` would bring back all that counts."""
+        """Whether the store's answer to `resolve` would restore the state that matters."""
         kept = self.failed or self._leftovers or self._asks
         return not kept and self.clock.seconds < FORGOTTEN_WAIT_SECONDS
 
     @property
     def seen(self) -> float:
-        """When it was last heard of."""
+        """The time of its last activity."""
         return self.known_since if self.last_activity is None else self.last_activity
 
     def touch(self) -> None:
-        """Something happened."""
+        """Record activity."""
         self.last_activity = monotonic()
 
     def merge(self, context: CallContext) -> None:
-        """Take what the store knows, and this process does not."""
+        """Add what the store knows and this process does not."""
         self.context = context
         self.next_call = max(self.next_call, context.next_call_number)
         known = self._own | {leftover.call_number for leftover in self._leftovers}
@@ -124,8 +124,10 @@ class Attempt:
 
     @contextmanager
     def asking(self, request_hash: str, declared_retry: bool) -> Generator[RepeatableCall]:
-        """What a call asks. A declared retry waits for the call that it repeats, though that may not know yet that its
-        agent has left: what it brings is the answer to both. Which one it repeats is clear where there is one only.
+        """The `RepeatableCall` of a call.
+
+        A declared retry waits for the call that it repeats, whose answer serves both, even if that call has not noticed
+        yet that its agent disconnected. The repeated call is known if there is only one.
         """
         asks = self._asks.setdefault(request_hash, [])
         repeats = declared_retry and len(asks) == 1 and not self._is_owed(request_hash)
@@ -143,14 +145,14 @@ class Attempt:
                 self._asks.pop(request_hash, None)
 
     def _is_owed(self, request_hash: str) -> bool:
-        """Whether a retry of this request has an answer or a number waiting for it."""
+        """Whether there is an answer or a call number for a retry of this request."""
         left = any(leftover.request_hash == request_hash for leftover in self._leftovers)
         return left or bool(self._free.get(request_hash))
 
     def take_number(self, request_hash: str) -> int:
-        """The call's number; the first that the same request had before and did not use comes first.
+        """The number of a new call: the first unused one of the same request, else the next.
 
-        What was asked before is history now: the agent has those answers, or has given up on them.
+        Answers to this request whose delivery is unknown are dropped: the agent has them or has given them up.
         """
         self._handed.pop(request_hash, None)
         for leftover in [left for left in self._leftovers if left.request_hash == request_hash and not left.certain]:
@@ -166,11 +168,11 @@ class Attempt:
         return number
 
     def asked_again(self, request_hash: str) -> bool:
-        """Whether several calls are this request: the store learns by marks alone which of their answers arrived."""
+        """Whether several calls are identical: then the store learns only by marks which answers arrived."""
         return self._asked.get(request_hash, 0) > 1
 
     def give_back(self, request_hash: str, number: int) -> None:
-        """Nothing was committed under this number: the same request may have it again, and with it the same seed."""
+        """Return a number under which nothing was committed: the same request may use it again, with the same seed."""
         self._free.setdefault(request_hash, []).append(number)
 
     def renumber(self, at_least: int | None) -> int:
@@ -185,14 +187,14 @@ class Attempt:
         self._leftovers.append(leftover)
 
     def hand(self, leftover: UndeliveredAnswer) -> None:
-        """An answer has left for the agent; whether it arrives, only the agent will know."""
+        """An answer was sent to the agent; whether it arrives is unknown to the gateway."""
         number = leftover.call_number
         self._handed[leftover.request_hash] = (
             number if self._handed.get(leftover.request_hash, number) == number else None
         )
 
     def handed(self, request_hash: str) -> int | None:
-        """The call whose answer has left last for this request, if there is no doubt which that was."""
+        """The call whose answer was sent last for this request, if that is unambiguous."""
         return self._handed.get(request_hash)
 
     def forget(self, leftover: UndeliveredAnswer) -> None:
@@ -201,7 +203,7 @@ class Attempt:
             self._leftovers.remove(leftover)
 
     def take_leftover(self, request_hash: str, declared_retry: bool) -> UndeliveredAnswer | None:
-        """An answer that this request was owed, if there is one."""
+        """The undelivered answer to this request, if there is one."""
         for leftover in self._leftovers:
             if leftover.request_hash == request_hash and (leftover.certain or declared_retry):
                 self._leftovers.remove(leftover)
@@ -220,7 +222,7 @@ class Attempts:
         self._locks: WeakValueDictionary[tuple[str, str, str], asyncio.Lock] = WeakValueDictionary()
 
     def get(self, rollout_id: str, attempt_id: str) -> Attempt | None:
-        """What is known, without asking."""
+        """The known state, without a request to the store."""
         return self._known.get((rollout_id, attempt_id))
 
     def clock(self, rollout_id: str, attempt_id: str) -> WaitClock | None:
@@ -229,12 +231,12 @@ class Attempts:
         return known.clock if known else self._pending.get((rollout_id, attempt_id))
 
     def drop(self, attempt: Attempt) -> None:
-        """Forget an attempt: its token is dead."""
+        """Forget an attempt whose token was revoked."""
         if self._known.get(attempt.key) is attempt:
             del self._known[attempt.key]
 
     def sweep(self) -> None:
-        """Forget attempts that have been silent for long; where there are many, those that are over by all signs."""
+        """Forget attempts without activity for long; if there are many, those that have probably ended."""
         now = monotonic()
         for attempt in [known for known in self._known.values() if known.seen < now - IDLE_SECONDS]:
             self.drop(attempt)
@@ -245,10 +247,10 @@ class Attempts:
                 self.drop(attempt)
 
     async def find(self, rollout_id: str, attempt_id: str, token: str, fresh: bool = False) -> Attempt:
-        """The attempt behind a token. `fresh` asks the store again: another gateway may have served it.
+        """The attempt of a token. `fresh` asks the store again, since another gateway may have served it.
 
         Raises:
-            RequestError: the token is wrong or dead, or the store stays away.
+            RequestError: the token is wrong or revoked, or the store does not answer.
         """
         digest = hashlib.sha256(token.encode()).hexdigest()
         known = self._known.get((rollout_id, attempt_id))
@@ -281,10 +283,10 @@ class Attempts:
     async def owed(
         self, attempt: Attempt, token: str, request_hash: str, declared_retry: bool
     ) -> UndeliveredAnswer | None:
-        """An answer that is there already: it did not arrive, or the agent says so by declaring a retry.
+        """A committed answer for this call: it was not delivered, or the agent declares a retry.
 
         Raises:
-            RequestError: the token is dead, or the store stays away.
+            RequestError: the token was revoked, or the store does not answer.
         """
         leftover = attempt.take_leftover(request_hash, declared_retry)
         number = attempt.handed(request_hash) if leftover is None and declared_retry else None
@@ -313,4 +315,4 @@ class Attempts:
                 self._known.pop(key, None)
                 raise superseded(error.message) from None
             except (StoreError, OverloadedError) as error:
-                raise unavailable(f"the store is away: {error}") from None
+                raise unavailable(f"the store does not answer: {error}") from None

@@ -1,7 +1,7 @@
-"""Calls to the store, many at a time: while one request is under way the next one's items gather.
+"""Batches calls to the store: while one request is under way, the items of the next one are collected.
 
-A batch may also linger for company, since a request costs gateway, store and Postgres far more than one more item does.
-While the store is away a batch waits and is repeated with the same content. Nothing is dropped.
+A batch may also wait for further items, since a request costs gateway, store and Postgres far more than an additional
+item. While the store does not answer, a batch is repeated with the same content. Nothing is dropped.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 Send = Callable[[list[T]], Awaitable[Sequence[R] | None]]
 Linger = Callable[[int], float]
-"""How many seconds a batch of so many items waits for more; 0: it goes."""
+"""Seconds that a batch of this many items waits for more; 0: it is sent."""
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class Batcher(Generic[T, R]):
         self._idle.set()
 
     def submit(self, item: T, urgent: bool = False) -> asyncio.Future[R | None]:
-        """Queue an item. The future holds what the store says of it; it need not be awaited."""
+        """Queue an item. The future has the store's result; it need not be awaited."""
         future: asyncio.Future[R | None] = asyncio.get_running_loop().create_future()
         future.add_done_callback(self._reported)
         self._queue.append((item, future))
@@ -53,7 +53,7 @@ class Batcher(Generic[T, R]):
         return future
 
     def hurry(self) -> None:
-        """Send what there is now."""
+        """Send the batch without waiting for more."""
         self._hurry.set()
 
     def _reported(self, future: asyncio.Future[R | None]) -> None:
@@ -89,9 +89,9 @@ class Batcher(Generic[T, R]):
         await self._idle.wait()
 
     def close(self) -> None:
-        """Give up what is still queued."""
+        """Fail the items that are still queued."""
         for _, future in self._queue + self._sending:
-            settle(future, error=StoreError("the gateway ended before the store answered"))
+            settle(future, error=StoreError("the gateway stopped before the store answered"))
 
     async def _deliver(self, batch: list[tuple[T, asyncio.Future[R | None]]]) -> None:
         try:
@@ -100,7 +100,7 @@ class Batcher(Generic[T, R]):
             if len(batch) == 1:
                 settle(batch[0][1], error=error)
                 return
-            for entry in batch:  # one bad item must not fail its neighbours
+            for entry in batch:  # an invalid item must not fail the others
                 await self._deliver([entry])
             return
         for number, (_, future) in enumerate(batch):
@@ -115,7 +115,7 @@ class Batcher(Generic[T, R]):
 
 
 def settle(future: asyncio.Future[R | None], result: R | None = None, error: Exception | None = None) -> None:
-    """Fulfil a future that may have been given up."""
+    """Set the result of a future that may have been cancelled."""
     if future.done():
         return
     if error is not None:

@@ -1,7 +1,8 @@
-"""A model call from the agent's request to the engine's answer.
+"""Serves a model call, from the agent's request to the answer.
 
-Not streamed: forward, capture, commit, answer, mark. Streamed: chunks go through as they come, and what ends a choice
-is held until the commit. While engine or store are away the call waits and is repeated with its seed and number.
+Without streaming: forward, capture, commit, answer, mark as delivered. With streaming, chunks are passed on as they
+arrive, and the end of a choice is held back until the commit. While the engine or the store does not answer, the call
+waits and is repeated with its seed and number.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ FIRST_PAUSE_SECONDS = 0.05
 """Between two tries to find an engine; doubles with every try."""
 LONGEST_PAUSE_SECONDS = 1.0
 NOTICED_SECONDS = 0.25
-"""A shorter wait is no reason for an agent to leave."""
+"""If an agent disconnects after a shorter wait, the wait was not the reason."""
 
 
 class CallHandler:
@@ -67,7 +68,7 @@ class CallHandler:
         except asyncio.CancelledError:
             if ask.number is not None and attempt.clock.waiting and monotonic() - began >= NOTICED_SECONDS:
                 repeated = ModelCall(attempt, prepared, ask.number, seed=0)
-                self._recorder.note_failure(repeated, "the agent left while the call that it repeated was kept waiting")
+                self._recorder.note_failure(repeated, "the agent disconnected while the repeated call was waiting")
             raise
         self._recorder.under_way += 1
         try:
@@ -91,10 +92,10 @@ class CallHandler:
             raise
         except Diverged as error:
             raise await self._recorder.failed(
-                call, "the stream broke, and its repetition sampled something else"
+                call, "the stream broke, and its repetition sampled other tokens"
             ) from error
         except Exception as error:
-            # Whatever went wrong here is the platform's failure, and not the agent's.
+            # Any other error here is a failure of the platform, not of the agent.
             log.exception("call failed rollout=%s attempt=%s", *attempt.key)
             raise await self._recorder.failed(call, "the gateway failed on this call; its log says why") from error
 
@@ -137,10 +138,10 @@ class CallHandler:
         await self._recorder.conclude(exchange, call, capture, held)
 
     def _note_cut(self, exchange: Exchange, call: ModelCall, error: BaseException) -> bool:
-        """Whether a call is cut off because this process ends: that is the platform's failure, and is recorded so."""
+        """Whether a call ends because this process stops, which is recorded as a failure of the platform."""
         cut = isinstance(error, asyncio.CancelledError) and self.closing.is_set() and not exchange.gone
         if cut:
-            self._recorder.note_failure(call, "the gateway ended before the answer did")
+            self._recorder.note_failure(call, "the gateway stopped before the answer was complete")
         return cut
 
     async def _pump(self, exchange: Exchange, call: ModelCall, target: Target, relay: StreamRelay) -> None:
@@ -153,10 +154,10 @@ class CallHandler:
                 if not done and (events := relay.take(read_chunk(target, data))):
                     await exchange.event(events)
         if not done:
-            raise TargetUnavailable(f"{target.name}: the stream broke off")
+            raise TargetUnavailable(f"{target.name}: the stream ended early")
 
     async def _with_retries(self, call: ModelCall, once: Callable[[Target], Awaitable[T]]) -> T:
-        """Ask an engine that fits, again and again while none can answer."""
+        """Send the call to a suitable engine; retry while none can answer."""
         with call.attempt.clock.call() as wait:
             backoff = ExponentialBackoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
             try:
@@ -170,9 +171,9 @@ class CallHandler:
                     await backoff.pause(asked_for)
             except asyncio.CancelledError:
                 if wait.active and wait.seconds >= NOTICED_SECONDS:
-                    # An agent that gave up waiting for the platform was failed by the platform.
+                    # The agent disconnected because of the wait: a failure of the platform.
                     self._recorder.note_failure(
-                        call, f"the agent left after waiting {wait.seconds:.1f} s for an engine"
+                        call, f"the agent disconnected after waiting {wait.seconds:.1f} s for an engine"
                     )
                 raise
 
@@ -199,12 +200,12 @@ class CallHandler:
         if error.final:
             raise await self._recorder.failed(call, str(error)) from error
         if self.closing.is_set():
-            raise await self._recorder.failed(call, "this gateway ends; ask again") from error
+            raise await self._recorder.failed(call, "this gateway is shutting down; try again") from error
         if wait.seconds >= limit:
             raise await self._recorder.failed(call, f"no engine answered for {limit:g} s: {error}") from error
 
 
 def own_seed(prepared: Prepared) -> int:
-    """The seed that an agent gave a model that is not the policy; 0 where it gave none."""
+    """The seed that an agent gave for a model other than the policy; 0 if it gave none."""
     seed = prepared.body.get("seed")
     return seed if type(seed) is int and 0 <= seed < 2**63 else 0

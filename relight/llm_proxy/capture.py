@@ -1,6 +1,6 @@
-"""What an engine answered, read for its tokens, and made into what the agent is shown.
+"""Extracts the tokens of an engine's answer, and removes what the agent did not ask for.
 
-Ids and logprobs stay plain lists from the JSON parser to the store. A stream is read the same way, chunk by chunk.
+Ids and logprobs stay plain lists from the JSON parser to the store. A stream is read in the same way, chunk by chunk.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ class ChoiceTokens:
     logprobs: list[float] = field(default_factory=list[float])
     finish_reason: str | None = None
     sent: int = 0
-    """How many of them the agent was sent, in a stream."""
+    """How many of them were sent to the agent, in a stream."""
     counted: bool = True
-    """False where it is another model's answer: its tokens are none of the policy's."""
+    """False for another model's answer: its tokens are not the policy's."""
 
     @property
     def sent_ids(self) -> list[int]:
-        """The tokens that the agent was sent."""
+        """The tokens that were sent to the agent."""
         return self.token_ids[: self.sent]
 
     def cut(self) -> None:
-        """Keep what was sent."""
+        """Keep only the tokens that were sent."""
         if self.sent < len(self.token_ids) or not self.counted:
             self.finish_reason = None
             del self.token_ids[self.sent :]
@@ -49,7 +49,7 @@ class ChoiceTokens:
         self.finish_reason = choice.get("finish_reason") or self.finish_reason
 
     def record(self, index: int) -> Choice:
-        """As the store keeps it. Not validated: these lists come from a JSON parser, and are long."""
+        """In the store's form. Not validated, because these lists are long and come from a JSON parser."""
         return Choice.model_construct(
             index=index,
             response_token_ids=self.token_ids if self.counted else None,
@@ -70,7 +70,7 @@ def sampled_logprobs(route: Route, logprobs: JSON | None) -> list[float]:
 
 @dataclass(slots=True)
 class Capture:
-    """The tokens of one call, and the answer as the agent is shown it."""
+    """The tokens of one call, and the answer as the agent gets it."""
 
     prepared: Prepared
     prompt_token_ids: list[int] | None = None
@@ -119,7 +119,7 @@ class Capture:
             tokens.sent = len(tokens.token_ids)
 
     def cut_to_sent(self) -> None:
-        """The agent closed the stream: what it was not sent does not count."""
+        """The agent closed the stream: tokens that were not sent are dropped."""
         for tokens in self.tokens.values():
             tokens.cut()
 
@@ -136,7 +136,7 @@ class Capture:
         return any(tokens.sent for tokens in self.tokens.values())
 
     def choices(self) -> list[Choice]:
-        """All choices, as the store keeps them."""
+        """All choices in the store's form."""
         return [self.tokens[index].record(index) for index in sorted(self.tokens)]
 
 

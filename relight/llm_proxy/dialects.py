@@ -1,7 +1,8 @@
-"""The APIs that agents speak. Each is served by one of the engine's two routes that return token ids.
+"""The model APIs that agents may use. Each is served by one of the engine's two routes that return token ids.
 
-A dialect reads the agent's request into the engine's, and writes the engine's answer, its chunks and errors as the
-agent's client expects them. One object a call. What is recorded is always the engine's side, in chat's shape.
+A dialect translates the agent's request to the engine's, and the engine's answer, chunks and errors to the form that
+the agent's client expects. There is one object for each call. The store records the engine's side, in the shape of chat
+completions.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ JSON = dict[str, Any]
 
 
 class Dialect:
-    """Chat completions: what the engine speaks. The base of the others."""
+    """Chat completions, the engine's own API; base class of the others."""
 
     name: ClassVar[str] = "chat/completions"
-    """Under which its calls are recorded."""
+    """The `route` under which its calls are recorded."""
     route: ClassVar[Route] = "chat/completions"
     """The engine's route that serves it."""
 
@@ -29,13 +30,13 @@ class Dialect:
         self.sampling: JSON = {}
         """The sampling parameters in force."""
         self.prompt_tokens = 0
-        """Known from a stream's first token on."""
+        """Known from the first token of a stream."""
 
     def read(self, asked: JSON) -> JSON:
-        """The engine's request that an agent's request amounts to.
+        """Translate the agent's request to the engine's.
 
         Raises:
-            Refusal: it asks for what can't be served.
+            RequestError: it asks for something that can't be served.
         """
         return asked
 
@@ -44,7 +45,7 @@ class Dialect:
         return orjson.dumps(shown)
 
     def chunk(self, chunk: JSON) -> bytes:
-        """The events that a chunk of the engine's stream amounts to."""
+        """The events for a chunk of the engine's stream."""
         return as_event(chunk)
 
     def end(self) -> bytes:
@@ -56,7 +57,7 @@ class Dialect:
         return refusal.body
 
     def broken(self, refusal: RequestError) -> bytes:
-        """The event that ends a stream which can't go on."""
+        """The event that ends a stream with an error."""
         return b"data: " + self.refusal(refusal) + b"\n\n"
 
 

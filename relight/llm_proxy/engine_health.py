@@ -1,4 +1,4 @@
-"""Whether engines still answer. One that froze keeps its connections open, and its calls would wait for ever."""
+"""Health checks of engines. A frozen engine keeps its connections open, so its calls would never end."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ log = logging.getLogger(__name__)
 ASK_SECONDS = 5.0
 """Between two rounds, and how long an engine may take to answer."""
 GIVE_UP_SECONDS = 30.0
-"""An engine that has not answered for so long has its calls broken off: they are tried again, elsewhere if possible."""
+"""After this time without an answer the engine's calls are cancelled and repeated, on another engine if possible."""
 
 
 async def watch(engines: Engines, ask_seconds: float = ASK_SECONDS, give_up_seconds: float = GIVE_UP_SECONDS) -> None:
-    """Ask all engines in use how they are, until cancelled."""
+    """Check all engines in use, until cancelled."""
     async for _ in Every(ask_seconds, at_once=False):
         async with asyncio.TaskGroup() as group:
             for engine in engines.in_use():
@@ -26,17 +26,17 @@ async def watch(engines: Engines, ask_seconds: float = ASK_SECONDS, give_up_seco
 
 
 async def check(engine: Engine, ask_seconds: float, give_up_seconds: float) -> None:
-    """Ask one engine. An unhealthy one is chosen last."""
+    """Check one engine. An unhealthy engine is chosen last."""
     began = monotonic()
     if await engine.answers(ask_seconds):
         if engine.unhealthy_since is not None:
-            log.info("engine is well again engine=%s", engine.name)
+            log.info("engine answers again engine=%s", engine.name)
         engine.unhealthy_since = None
         return
     if engine.unhealthy_since is None:
         log.warning("engine does not answer engine=%s", engine.name)
         engine.unhealthy_since = began
     if monotonic() - engine.unhealthy_since >= give_up_seconds and engine.in_flight:
-        log.warning("engine froze, its calls are broken off engine=%s calls=%d", engine.name, engine.in_flight)
-        engine.unhealthy_since = monotonic()  # calls that have to try it all the same get as long again
+        log.warning("engine is frozen, its calls are cancelled engine=%s calls=%d", engine.name, engine.in_flight)
+        engine.unhealthy_since = monotonic()  # calls that are sent to it nevertheless get the same time again
         engine.give_up()

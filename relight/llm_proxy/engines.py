@@ -1,6 +1,6 @@
-"""The engines of each run: which hold a version that a call may use, and the connections to them.
+"""The engines of each run: the policy version that each holds, and the connections to them.
 
-The list comes from the store, where engines acknowledge what they loaded; it is at most a second old.
+The list comes from the store, where engines acknowledge the version that they loaded; it is at most a second old.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from relight.types.wire import CallContext, EngineInfo
 
 MAX_AGE_SECONDS = 1.0
 MIN_AGE_SECONDS = 0.1
-"""A list in which no engine fits, or none that is well, is asked for again, but no more often than this."""
+"""The minimum age at which a list without a suitable healthy engine is read again."""
 AGENTS_FAULT = frozenset({400, 413, 422})
 FORGOTTEN_SECONDS = 600.0
 """The engines of a run that makes no calls are forgotten."""
@@ -50,11 +50,11 @@ class Engine(Target):
             raise TargetUnavailable(f"engine {self.name}: {type(error).__name__}: {error}") from error
 
     async def count(self, content: bytes) -> int:
-        """How many tokens a prompt has.
+        """The number of tokens of a prompt.
 
         Raises:
-            PassedOn: the request is refused as such.
-            TargetUnavailable: anything else that is not an answer.
+            PassedOn: the engine refused the request as invalid.
+            TargetUnavailable: there was no other answer.
         """
         try:
             async with self._client.request("POST", "/tokenize", content) as answer:
@@ -72,7 +72,7 @@ class Engine(Target):
         return TargetUnavailable(f"engine {self.name}: HTTP {status}: {content[:200].decode(errors='replace')}")
 
     async def answers(self, seconds: float) -> bool:
-        """Ask whether it is well; any answer in time but its own word that it is not will do."""
+        """Ask for its health; any answer in time other than a 5xx counts as healthy."""
         try:
             async with asyncio.timeout(seconds), self._client.request("GET", "/health") as answer:
                 await answer.read()
@@ -81,7 +81,7 @@ class Engine(Target):
             return False
 
     def give_up(self) -> None:
-        """Break the calls off that are under way: they are tried elsewhere."""
+        """Cancel the calls under way; they are repeated elsewhere."""
         self._client.break_off()
 
     def close(self) -> None:
@@ -107,13 +107,13 @@ class Engines:
         self._retired: list[Engine] = []
 
     async def pick(self, context: CallContext, model: str) -> Engine:
-        """The least busy engine with this model; of the policy, one that acknowledged a version which the step allows.
+        """The least busy engine with this model; for the policy, one that acknowledged a version which the step allows.
 
         Raises:
             TargetUnavailable: there is none now.
         """
         if context.run is None:
-            why = f"this rollout belongs to no run, and {model!r} is no model of its resources or of a provider"
+            why = f"this rollout belongs to no run, and {model!r} is not a model of its resources or of a provider"
             raise TargetUnavailable(why, final=True)
         known = self._runs.setdefault(context.run, RunEngines())
         await self._refresh(context.run, known, MAX_AGE_SECONDS)
@@ -130,7 +130,7 @@ class Engines:
         """The models of a run's engines.
 
         Raises:
-            TargetUnavailable: the store is away, and they are not known yet.
+            TargetUnavailable: the store does not answer, and they are not known yet.
         """
         if context.run is None:
             return []
@@ -139,7 +139,7 @@ class Engines:
         return [engine.model for engine in known.engines.values()]
 
     def in_use(self) -> list[Engine]:
-        """The engines that calls are under way at, or may come to. Runs that make no calls are forgotten."""
+        """The engines that have calls or may get some. Runs that make no calls are forgotten."""
         now = monotonic()
         for run, known in list(self._runs.items()):
             idle = not known.lock.locked() and not any(engine.in_flight for engine in known.engines.values())
@@ -156,7 +156,7 @@ class Engines:
             try:
                 listed = await self._store.engines(run)
             except (StoreError, OverloadedError) as error:
-                raise TargetUnavailable(f"the store is away: {error}") from error
+                raise TargetUnavailable(f"the store does not answer: {error}") from error
             self._update(known, listed)
 
     def _update(self, known: RunEngines, listed: list[EngineInfo]) -> None:
@@ -186,7 +186,7 @@ class Engines:
 
 
 def fitting(known: RunEngines, context: CallContext, model: str) -> list[Engine]:
-    """Engines with this model, and of the policy those whose acknowledged version is allowed."""
+    """Engines with this model; for the policy, those whose acknowledged version is allowed."""
     found = [engine for engine in known.engines.values() if engine.model == model]
     if model != context.model:
         return found
@@ -199,7 +199,7 @@ def fitting(known: RunEngines, context: CallContext, model: str) -> list[Engine]
 
 
 def describe(known: RunEngines, context: CallContext, model: str) -> str:
-    """Why none fits."""
+    """Why no engine is suitable."""
     versions = sorted({engine.info.version for engine in known.engines.values() if engine.model == model})
     if not versions:
         return f"run {context.run} has no engine with the model {model!r} that is ready"

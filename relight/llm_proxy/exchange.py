@@ -1,7 +1,7 @@
-"""One HTTP exchange with an agent, on bare ASGI: its body, its key, its answer, and whether it is still there.
+"""One HTTP exchange with an agent, directly on ASGI: body, key, answer, and whether the agent is still connected.
 
-Bare, since this is the path of every model call: what a framework would add to it is measured in milliseconds of CPU
-that the engine beside it needs.
+It uses no framework, since that would cost every model call milliseconds of CPU which the engine on the same host
+needs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class ClientDisconnected(Exception):
 
 
 class Exchange:
-    """What one request brings, and what is sent back."""
+    """A request and its response."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.method: str = scope["method"]
@@ -37,14 +37,14 @@ class Exchange:
         self.started = False
         """True once part of an answer was sent."""
         self.handed = False
-        """True once all of an answer was given to the network; whether it arrived is unknown."""
+        """True once the whole answer was passed to the network; whether it arrived is unknown."""
         self.ended = False
         self.dialect = Dialect()
-        """What the agent speaks."""
+        """The API that the agent uses."""
 
     @property
     def token(self) -> str:
-        """The key that came with it: as OpenAI's clients send it, or as Anthropic's do."""
+        """The key, in the header of OpenAI's or of Anthropic's clients."""
         given = self._headers.get(b"authorization", b"").decode("latin-1")
         key = self._headers.get(b"x-api-key", b"").decode("latin-1").strip()
         if not given and key:
@@ -56,7 +56,7 @@ class Exchange:
 
     @property
     def declared_retry(self) -> bool:
-        """True where the client says that it sends this again."""
+        """True if the client declares that this is a retry."""
         count = self._headers.get(b"x-stainless-retry-count", b"0")
         return count.isdigit() and int(count) > 0
 
@@ -87,7 +87,7 @@ class Exchange:
         self.gone = not self.ended
 
     async def answer(self, body: bytes, status: int = 200, headers: tuple[tuple[bytes, bytes], ...] = ()) -> bool:
-        """Send a whole JSON answer. False where the agent had left."""
+        """Send a whole JSON answer. False if the agent had disconnected."""
         await asyncio.sleep(0)  # lets a disconnect that has arrived be seen
         if self.gone:
             return False
@@ -99,7 +99,7 @@ class Exchange:
         return await self.end()
 
     async def refuse(self, refusal: RequestError) -> None:
-        """Send an error; as an event where a stream is under way."""
+        """Send an error; as an event if a stream has begun."""
         if self.started:
             await self.event(self.dialect.broken(refusal))
             await self.end()
@@ -115,7 +115,7 @@ class Exchange:
         await self._send({"type": "http.response.body", "body": events, "more_body": True})
 
     async def last_events(self, events: bytes) -> bool:
-        """Send the end of a stream, or all of one. False where the agent had left."""
+        """Send the end of a stream, or a whole one. False if the agent had disconnected."""
         await asyncio.sleep(0)  # lets a disconnect that has arrived be seen
         if self.gone:
             return False
@@ -124,7 +124,7 @@ class Exchange:
         return await self.end()
 
     async def end(self) -> bool:
-        """End the answer; waits until what was sent has left this process. False where the agent had left by then."""
+        """End the answer; waits until it has left this process. False if the agent had disconnected by then."""
         if self.gone:
             return False
         self.ended = True

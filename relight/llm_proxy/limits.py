@@ -1,4 +1,4 @@
-"""How large and how long a model call may be. The gateway holds requests and answers in memory."""
+"""Limits on the size and duration of model calls. The gateway holds requests and answers in memory."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from relight.llm_proxy.request_errors import RequestError
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Of one gateway, for all its calls."""
+    """The limits of a gateway, for each of its calls."""
 
     request_bytes: int = MAX_BODY_BYTES
     answer_bytes: int = 64 * 2**20
-    """As the engine sends it: with every token's id and logprob about 200 bytes a token."""
+    """As the engine sends it: about 200 bytes for each token with its id and logprob."""
     call_seconds: float = 3600.0
     """From the forward to the end of the answer; waiting for an engine does not count."""
 
     async def within(self, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        """An answer as it comes in, while it is not too long.
+        """Pass an answer on while it is within the limit.
 
         Raises:
-            Refusal: it is.
+            RequestError: it is too long.
         """
         left = self.answer_bytes
         async for piece in pieces:

@@ -1,4 +1,4 @@
-"""Anthropic's Messages API, out of chat completions: the answer, the stream's events, and errors in its shape."""
+"""Anthropic's Messages API: translates the answers, chunks and errors of chat completions."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ class Messages(Dialect):
         self._head: JSON = {}
         self._segments = Segments()
         self._choice: JSON = {}
-        """What the last chunk said of the end."""
+        """The choice of the last chunk, with its finish reason."""
         self._usage: JSON = {}
 
     def read(self, asked: JSON) -> JSON:
-        """The chat completion that a request amounts to."""
+        """Translate a request to chat completions."""
         self._stops = asked.get("stop_sequences") or []
         return read_request(asked)
 
     def answer(self, shown: JSON) -> bytes:
-        """The message that a chat completion amounts to."""
+        """Translate an answer of chat completions to a message."""
         choice = shown["choices"][0]
         segments = segments_of(choice)
         content = [block_of(segment) for segment in segments]
@@ -52,7 +52,7 @@ class Messages(Dialect):
         return orjson.dumps(self._message(shown, content, shown.get("usage") or {}) | ending)
 
     def chunk(self, chunk: JSON) -> bytes:
-        """The events that a chunk amounts to."""
+        """Translate a chunk to events."""
         events: list[bytes] = []
         if not self._head:
             self._head = chunk
@@ -78,7 +78,7 @@ class Messages(Dialect):
         return orjson.dumps(error_of(refusal))
 
     def broken(self, refusal: RequestError) -> bytes:
-        """The event that ends a stream which can't go on."""
+        """The event that ends a stream with an error."""
         return named_event(error_of(refusal))
 
     def _message(self, head: JSON, content: list[JSON], usage: JSON) -> JSON:
@@ -99,7 +99,7 @@ class Messages(Dialect):
         if reason == "stop" and isinstance(stop, str) and stop in self._stops:
             return {"stop_reason": "stop_sequence", "stop_sequence": stop}
         if reason == "stop" and any(segment.kind == "call" for segment in segments):
-            return {"stop_reason": "tool_use", "stop_sequence": None}  # a tool that was asked for by its name
+            return {"stop_reason": "tool_use", "stop_sequence": None}  # `tool_choice` named the tool
         return {"stop_reason": STOP_REASONS.get(reason or "", "end_turn"), "stop_sequence": None}
 
     def _event(self, step: Step) -> bytes:
@@ -135,17 +135,17 @@ def begun_block(segment: Segment) -> JSON:
 
 
 def arguments_of(text: str) -> JSON:
-    """A tool call's arguments as the object that this API wants."""
+    """A tool call's arguments as the object that this API requires."""
     try:
         arguments = json.loads(text or "{}", parse_constant=refuse_constant)
         orjson.dumps(arguments)
-    except (ValueError, TypeError, RecursionError):  # no JSON, or none that can be written again
+    except (ValueError, TypeError, RecursionError):  # not JSON, or not serializable again
         arguments = None
     return arguments if isinstance(arguments, dict) else {RAW_ARGUMENTS: text}
 
 
 def refuse_constant(name: str) -> None:
-    """NaN and the infinities are no JSON."""
+    """NaN and the infinities are not valid JSON."""
     raise ValueError(name)
 
 

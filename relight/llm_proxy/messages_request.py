@@ -1,7 +1,7 @@
-"""A request of Anthropic's Messages API, read as a chat completion's. Pure functions.
+"""Translates requests of Anthropic's Messages API to chat completions. Pure functions.
 
-Tools that Anthropic itself would run, documents and containers are refused. What an engine can't know (`metadata`,
-`cache_control`, `service_tier`, a thinking budget) is left out.
+Server-side tools, documents and containers are refused. Fields without a meaning for an engine (`metadata`,
+`cache_control`, `service_tier`, a thinking budget) are dropped.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from relight.llm_proxy.responses_request import as_list, as_object, unserved
 JSON = dict[str, Any]
 
 KEPT = ("model", "stream", "max_tokens", "temperature", "top_p", "top_k", "min_p", "chat_template_kwargs")
-"""Meant the same in both; the last two are the engine's own."""
+"""Fields with the same meaning in both; the last two are the engine's own."""
 UNSERVED = ("container", "mcp_servers")
 RAW_ARGUMENTS = "__raw_arguments__"
-"""Holds a tool call's arguments where the model wrote no JSON object: `input` must be one."""
+"""Key for a tool call's arguments that are not a JSON object, since `input` has to be one."""
 
 
 def read_request(asked: JSON) -> JSON:
-    """The chat completion that a request amounts to."""
+    """Translate a request to chat completions."""
     for field in UNSERVED:
         if asked.get(field):
-            raise unserved(field, "nothing of Anthropic's own runs here; leave it out")
+            raise unserved(field, "Anthropic's servers are not involved; leave it out")
     body = {key: asked[key] for key in KEPT if asked.get(key) is not None}
     body["messages"] = messages = read_messages(asked)
     if asked.get("stop_sequences"):
@@ -35,7 +35,7 @@ def read_request(asked: JSON) -> JSON:
         body["tools"] = tools
         body |= read_tool_choice(as_object("tool_choice", asked.get("tool_choice")))
     if messages[-1]["role"] == "assistant" and "tool_calls" not in messages[-1]:
-        body |= {"continue_final_message": True, "add_generation_prompt": False}  # the answer goes on where it ends
+        body |= {"continue_final_message": True, "add_generation_prompt": False}  # the answer continues this turn
     output = as_object("output_config", asked.get("output_config")).get("format") or asked.get("output_format")
     if output:
         schema = as_object("output_config.format", output).get("schema")
@@ -68,14 +68,14 @@ def read_messages(asked: JSON) -> list[JSON]:
 
 
 def read_text(field: str, content: Any) -> str:
-    """A text, or blocks of text; the API joins nothing between them, so they come as lines of their own."""
+    """A text, or blocks of text, joined by line breaks."""
     if isinstance(content, str):
         return content
     return "\n".join(str(as_object(field, block).get("text") or "") for block in as_list(field, content))
 
 
 def read_turn(field: str, content: Any) -> JSON:
-    """What the model said in a turn, as it wrote it."""
+    """An assistant turn, as the model wrote it."""
     blocks = [{"type": "text", "text": content}] if isinstance(content, str) else as_list(field, content)
     message: JSON = {"role": "assistant", "content": None}
     for block in (as_object(field, block) for block in blocks):
@@ -102,7 +102,7 @@ def read_call(block: JSON) -> JSON:
 
 
 def read_user(field: str, content: Any) -> Iterator[JSON]:
-    """A user's turn: each tool result is a message of its own, what stands between them another."""
+    """A user turn: each tool result becomes a message, and so do the parts between them."""
     blocks = [{"type": "text", "text": content}] if isinstance(content, str) else as_list(field, content)
     parts: list[JSON] = []
     for block in (as_object(field, block) for block in blocks):
@@ -126,7 +126,7 @@ def read_result(field: str, block: JSON) -> str | list[JSON]:
 
 
 def joined(parts: list[JSON]) -> str | list[JSON]:
-    """A single text is its text."""
+    """A single text part becomes plain text."""
     if len(parts) == 1 and parts[0]["type"] == "text":
         return parts[0]["text"]
     return parts or ""
@@ -147,7 +147,7 @@ def read_part(field: str, block: JSON) -> JSON:
 
 
 def read_tool(number: int, tool: Any) -> JSON:
-    """A function; what Anthropic itself would run is refused."""
+    """Translate a function; server-side tools are refused."""
     known = as_object(f"tools[{number}]", tool)
     if known.get("type") not in (None, "custom"):
         raise unserved(f"tools[{number}].type {known['type']!r}", "only tools that the agent runs itself")

@@ -1,7 +1,7 @@
-"""`/metrics` of the gateway, for those who hold the admin token: its requests, and how its engines are.
+"""`/metrics` of the gateway, for the admin token: its requests and the health of its engines.
 
-A layer around the app: an agent's call passes it and is timed. Paths are those of the routes, with ids by name; one
-that is no route is `unmatched`.
+An ASGI layer around the app that counts and times each request. Paths are those of the routes, with parameter names for
+ids; unknown ones are `unmatched`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ BASIC_USER = "relight"
 
 
 def route_path(scope: Scope, status: int) -> str:
-    """The path of the route that a request met."""
+    """The path of a request's route."""
     if status == 404:
         return UNMATCHED
     match = ATTEMPT.fullmatch(scope["path"])
@@ -49,13 +49,13 @@ def route_path(scope: Scope, status: int) -> str:
 
 
 class EngineHealth(Collector):
-    """The engines that this gateway talks to, as it sees them."""
+    """The state of the engines that this gateway uses."""
 
     def __init__(self, engines: Callable[[], Sequence[Engine]]) -> None:
         self._engines = engines
 
     def collect(self) -> Iterable[Metric]:
-        """A row an engine."""
+        """One row for each engine."""
         now = monotonic()
         engines = [(engine, [engine.name, engine.info.run, engine.model]) for engine in self._engines()]
         values: dict[str, tuple[str, Callable[[Engine], float]]] = {
@@ -85,7 +85,7 @@ class Metered:
         self._accepted = [f"bearer {token}".encode(), f"basic {basic}".encode()] if token else []
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a scrape here; pass on the rest."""
+        """Answer requests for metrics; pass on all others."""
         await self._app(scope, receive, send)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:

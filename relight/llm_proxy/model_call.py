@@ -1,4 +1,4 @@
-"""One model call, and how it is put to an engine."""
+"""One model call, and its requests to an engine."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class ModelCall:
         }
 
     def record(self, capture: Capture, complete: bool = True) -> GenerationRecord:
-        """What the store keeps. Not validated: the token lists come from a JSON parser, and are long."""
+        """The call in the store's form. Not validated, because the token lists are long and come from a JSON parser."""
         target = cast("Target", self.target)
         prepared = self.prepared
         return GenerationRecord.model_construct(
@@ -74,7 +74,7 @@ class ModelCall:
 
 
 async def ask(target: Target, call: ModelCall, limits: Limits) -> dict[str, Any]:
-    """Have a target answer in one piece."""
+    """Send the call to a target; returns the whole answer."""
     async with target.post(call.prepared.route, call.content) as answer:
         content = b"".join([piece async for piece in limits.within(answer.pieces())])
     shown = read_object(target, content)
@@ -88,14 +88,14 @@ def read_object(target: Target, data: bytes) -> dict[str, Any]:
     try:
         found = orjson.loads(target.clean(data))
     except orjson.JSONDecodeError as error:
-        raise TargetUnavailable(f"{target.name}: what it says is not JSON: {error}") from error
+        raise TargetUnavailable(f"{target.name}: its answer is not JSON: {error}") from error
     if not isinstance(found, dict):
-        raise TargetUnavailable(f"{target.name}: what it says is no JSON object")
+        raise TargetUnavailable(f"{target.name}: its answer is not a JSON object")
     return cast("dict[str, Any]", found)
 
 
 def read_chunk(target: Target, data: bytes) -> dict[str, Any]:
-    """One chunk of a stream; vLLM reports what goes wrong midway as a chunk."""
+    """One chunk of a stream; vLLM reports errors during a stream as a chunk."""
     chunk = read_object(target, data)
     error = chunk.get("error")
     if error is None:

@@ -1,4 +1,4 @@
-"""How long the platform kept an attempt waiting. That time counts for none of its deadlines (rule 3)."""
+"""Measures how long the platform kept an attempt waiting, which does not count towards its deadlines (rule 3)."""
 
 from __future__ import annotations
 
@@ -72,13 +72,13 @@ class Wait:
         return self._ended + (monotonic() - self._since if self._since is not None else 0.0)
 
     def begin(self, since: float) -> None:
-        """The platform is away, and was so since `since`."""
+        """The wait began at `since`."""
         if self._since is None:
             self._since = since
             self._clock.open(self, since)
 
     def end(self) -> None:
-        """The platform is there again."""
+        """The wait has ended."""
         if self._since is not None:
             self._since = None
             self._ended += self._clock.close(self)

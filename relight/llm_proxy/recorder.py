@@ -1,7 +1,7 @@
-"""What comes of model calls, on its way to the store: generations, failures, and whether answers arrived.
+"""Records model calls in the store: generations, failures, and whether answers were delivered.
 
-An answer is committed before its agent gets it, and a failure of the platform is on record before its agent learns of
-it. Both go on where the agent has left meanwhile.
+An answer is committed before its agent gets it, and a failure of the platform is recorded before its agent learns of
+it. Both complete even if the agent disconnects meanwhile.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from relight.types.wire import CallFailure, CommitResult, DeliveryMark, Generati
 log = logging.getLogger(__name__)
 
 MARK_SECONDS = 0.25
-"""Marks of answers that arrived gather this long, unless their attempt makes another call."""
+"""Marks of delivered answers are collected for this time, unless their attempt makes another call."""
 COMPANY_SECONDS = 0.0005
-"""How long a commit waits for each other call that is under way, and may join it."""
+"""How long a commit waits for each other call under way, which may join it."""
 COMMIT_SECONDS = 0.02
-"""But no longer than this."""
+"""The longest such wait."""
 FAILURE_SECONDS = 5.0
-"""How long the agent waits for its failure to be on record."""
+"""How long the agent waits until its failure is recorded."""
 
 Delivered = Literal["yes", "no", "unknown"]
 Entry = tuple[ModelCall, GenerationRecord]
@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 
 class Recorder:
-    """Commits calls, sends their answers, and records what became of them."""
+    """Commits calls, sends their answers, and records whether they were delivered."""
 
     def __init__(self, store: AttemptStore, attempts: Attempts, tasks: asyncio.TaskGroup) -> None:
         self.under_way = 0
@@ -50,18 +50,18 @@ class Recorder:
         self._tasks = tasks
         self._committing: set[asyncio.Task[RequestError | None]] = set()
         self._unmarked: set[str] = set()
-        """Attempts that have a mark on its way."""
+        """Attempts with a mark that is being sent."""
         self._commits = Batcher[Entry, CommitResult]("commit", self._send_records, self._company)
         self._marks = Batcher[DeliveryMark, None]("mark", self._send_marks, lambda _: MARK_SECONDS, limit=1000)
         self._failures = Batcher[CallFailure, None]("failure", store.record_call_failures)
 
     @property
     def batchers(self) -> tuple[Batcher[Any, Any], ...]:
-        """What must run beside the calls."""
+        """The background tasks that send the batches."""
         return self._commits, self._marks, self._failures
 
     async def drain(self, seconds: float) -> None:
-        """Record what is still to be recorded, and give the rest up: no agent got its answer."""
+        """Record all that is queued within the time, and fail the rest: no agent got its answer."""
         try:
             async with asyncio.timeout(seconds):
                 while self._committing:
@@ -91,12 +91,12 @@ class Recorder:
         await self._store.mark_delivered(list(newest.values()))
 
     def close_early(self, call: ModelCall, capture: Capture) -> None:
-        """The agent closed a stream: what it was sent counts, as delivered."""
+        """The agent closed a stream: the tokens that were sent are committed as delivered."""
         call.attempt.failed.discard(call.prepared.request_hash)
         self._start(call, call.record(capture, complete=False))
 
     async def conclude(self, exchange: Exchange, call: ModelCall, capture: Capture, content: bytes) -> None:
-        """Commit an answer, then give it to the agent. From here on it exists, whatever becomes of the exchange."""
+        """Commit an answer, then send it to the agent. The commit completes even if the exchange ends."""
         leftover = UndeliveredAnswer(call.number, call.prepared.request_hash, capture.shown, certain=True)
         leftover.committing = self._start(call, call.record(capture), leftover)
         await self.deliver(exchange, call.attempt, leftover, content, call.prepared.stream)
@@ -112,7 +112,7 @@ class Recorder:
     async def _commit(
         self, call: ModelCall, record: GenerationRecord, leftover: UndeliveredAnswer | None
     ) -> RequestError | None:
-        """Commit under the call's number or the next free one. Never raises: the agent may have left."""
+        """Commit under the call's number or the next free one. Never raises, since the agent may have disconnected."""
         while True:
             try:
                 result = await self._commits.submit((call, record))
@@ -142,7 +142,7 @@ class Recorder:
                 arrived = "yes"
             fault_point(FaultPoint.ANSWER_SENT)
         finally:
-            if seen:  # a stream whose agent left before its very end was read all the same
+            if seen:  # the agent has read a stream even if it disconnects just before its end
                 arrived = "yes"
             elif arrived == "no" and exchange.handed:  # the connection broke behind it
                 arrived = "unknown"
@@ -156,8 +156,10 @@ class Recorder:
             raise refusal
 
     async def _retract(self, attempt: Attempt, leftover: UndeliveredAnswer) -> None:
-        """Take back that an answer did not arrive, before it is given again. The agent may end as soon as it has it,
-        and then it is too late to tell the store."""
+        """Revoke the record that an answer was not delivered, before it is sent again.
+
+        The attempt may end as soon as the agent has the answer, and then the store accepts no mark any more.
+        """
         if not leftover.denied:
             return
         try:
@@ -168,7 +170,7 @@ class Recorder:
             leftover.denied = False
 
     async def _stored(self, attempt: Attempt, leftover: UndeliveredAnswer, storing: asyncio.Future[T]) -> T:
-        """What the store says, if it says so in time."""
+        """The store's result, if it comes in time."""
         with attempt.clock.call() as wait:
             wait.begin(monotonic())
             try:
@@ -176,10 +178,10 @@ class Recorder:
                     return await asyncio.shield(storing)
             except TimeoutError:
                 attempt.failed.add(leftover.request_hash)
-                raise unavailable("the store is away") from None
+                raise unavailable("the store does not answer") from None
 
     def _settle(self, attempt: Attempt, leftover: UndeliveredAnswer, arrived: Delivered) -> None:
-        """Mark an answer once it is committed; one that did not arrive is kept for the next identical call."""
+        """Mark an answer once it is committed; an undelivered one is kept for the next identical call."""
         leftover.certain = arrived != "unknown"
         if arrived == "yes":
             attempt.failed.discard(leftover.request_hash)
@@ -210,7 +212,7 @@ class Recorder:
         if arrived == "unknown" and not leftover.denied:  # as which it was committed
             return
         leftover.denied = arrived == "no"
-        # Given again, it may well have arrived this time.
+        # It was sent again, and may have arrived this time.
         self._mark(attempt, leftover, "no" if arrived == "no" else "yes")
 
     def _mark(self, attempt: Attempt, leftover: UndeliveredAnswer, delivered: Delivered) -> asyncio.Future[None]:
@@ -221,7 +223,7 @@ class Recorder:
         return self._marks.submit(mark, urgent=delivered != "yes" or attempt.asked_again(leftover.request_hash))
 
     async def failed(self, call: ModelCall, message: str, code: str | None = None) -> RequestError:
-        """Put a failure of the platform on record, before the agent learns of it."""
+        """Record a failure of the platform before the agent learns of it."""
         recorded = self.note_failure(call, message)
         refusal = unavailable(message) if code is None else RequestError(503, message, code, final=True)
         try:
@@ -233,6 +235,6 @@ class Recorder:
         return refusal
 
     def note_failure(self, call: ModelCall, message: str) -> asyncio.Future[None]:
-        """Put a failure of the platform on record, in its own time."""
+        """Record a failure of the platform in the background."""
         call.attempt.failed.add(call.prepared.request_hash)
         return self._failures.submit(CallFailure(**call.key, message=message))

@@ -1,6 +1,6 @@
-"""What an agent gets when its call is not answered: OpenAI's error shape, so that its client raises what fits.
+"""Errors that agents get, in OpenAI's shape, so that their client raises the fitting exception.
 
-These are answers, not errors of the gateway: they never carry a traceback.
+They are answers of the gateway and never contain a traceback.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ class RequestError(Exception):
         self.code = code
         self.kind = kind or ("server_error" if status >= 500 else "invalid_request_error")
         self.final = status < 500 if final is None else final
-        """True where the same call would be refused again: clients get `x-should-retry: false`."""
+        """True if the same call would be refused again: clients get `x-should-retry: false`."""
         self.recorded = False
-        """True where the store has it as a failure of the platform: the runner's relay need not count it."""
+        """True if the store has recorded it as a failure of the platform: the runner's relay need not count it."""
 
     @property
     def headers(self) -> tuple[tuple[bytes, bytes], ...]:
-        """What clients and the runner's relay (`runner/relay.py`) go by."""
+        """Headers for clients and for the runner's relay (`runner/relay.py`)."""
         final = ((b"x-should-retry", b"false"),) if self.final else ()
         return final + (((b"x-relight-recorded", b"true"),) if self.recorded else ())
 
     @property
     def body(self) -> bytes:
-        """As OpenAI writes it."""
+        """The error in OpenAI's form."""
         return orjson.dumps(self.payload)
 
     @property
     def payload(self) -> dict[str, Any]:
-        """The same, unserialised: also sent as an event where a stream breaks."""
+        """The error as an object; also sent as the last event of a stream that fails."""
         return {"error": {"message": self.message, "type": self.kind, "param": None, "code": self.code}}
 
 
 class PassedOn(RequestError):
-    """The engine's own word on a request that it can't serve, passed on, less the places in its code."""
+    """An engine's refusal of a request, passed on without locations in its code."""
 
     def __init__(self, status: int, content: bytes) -> None:
         super().__init__(status, "the engine refused the request", "engine_refused")
@@ -56,7 +56,7 @@ class PassedOn(RequestError):
 
 
 def read_error(content: bytes) -> dict[str, Any]:
-    """The `error` object of an engine's answer; nothing where it has none."""
+    """The `error` object of an engine's answer; empty if it has none."""
     try:
         error = orjson.loads(content)["error"]
     except (orjson.JSONDecodeError, KeyError, TypeError):
@@ -72,7 +72,7 @@ def bad_request(message: str, code: str = "invalid_request") -> RequestError:
 
 
 def bad_key() -> RequestError:
-    return RequestError(401, "this key is not good for this attempt", "invalid_api_key", "authentication_error")
+    return RequestError(401, "this key is not valid for this attempt", "invalid_api_key", "authentication_error")
 
 
 def no_such_route(method: str, path: str) -> RequestError:
@@ -80,12 +80,12 @@ def no_such_route(method: str, path: str) -> RequestError:
 
 
 def no_such_model(model: str, served: str) -> RequestError:
-    return RequestError(404, f"the model {model!r} does not exist; this attempt is served {served}", "model_not_found")
+    return RequestError(404, f"the model {model!r} does not exist; this attempt may call {served}", "model_not_found")
 
 
 def superseded(reason: str) -> RequestError:
     return RequestError(
-        409, reason or "a newer attempt has taken this one's place", "attempt_superseded", "conflict_error"
+        409, reason or "a newer attempt has superseded this one", "attempt_superseded", "conflict_error"
     )
 
 

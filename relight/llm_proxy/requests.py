@@ -1,8 +1,8 @@
-"""An agent's request, made into the one that is sent to the engine.
+"""Makes the engine's request from an agent's.
 
-The run's sampling parameters take the place of the agent's, token ids and logprobs are asked for, and what would break
-the capture is taken out or refused. What remains is the agent's program (messages, tools, response_format, n, stop) and
-goes through untouched. Pure functions, without network or store.
+The run's sampling parameters replace the agent's, token ids and logprobs are requested, and fields that would break the
+recording are removed or refused. The rest (messages, tools, response_format, n, stop) is passed on unchanged. Pure
+functions, without network or store.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from relight.llm_proxy.request_errors import bad_request, no_such_model
 
 Route = Literal["chat/completions", "completions"]
 Source = Literal["policy", "engine", "upstream"]
-"""Who answers: the model in training, another one on an engine of the run, or a provider."""
+"""The target: the policy, another model of the run's engines, or a provider."""
 
 # What shapes the distribution that is sampled from: the run's business, unless it lets the agent choose.
 DISTRIBUTION = (
@@ -54,14 +54,14 @@ NEUTRAL: Mapping[str, Any] = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "mi
 # Ours to set, or meant for the engine's operator.
 TAKEN_OUT = ("seed", "return_token_ids", "priority", "request_id", "kv_transfer_params", "best_of", "model")
 ENGINES_OWN = ("return_token_ids", "continue_final_message", "add_generation_prompt")
-"""What a provider may not know, and would refuse."""
+"""Fields that a provider may not know and refuse."""
 SAMPLING = (*DISTRIBUTION, "max_tokens", "max_completion_tokens", "stop", "n", "seed")
 REFUSED = {"use_beam_search": "beam search does not sample", "echo": "an echoed prompt would be mistaken for an answer"}
 
 
 @dataclass(frozen=True, slots=True)
 class RequestedExtras:
-    """What the agent asked for itself; the rest of what the engine returns is not shown to it."""
+    """The token details that the agent asked for; others are removed from its answer."""
 
     logprobs: bool
     token_ids: bool
@@ -69,7 +69,7 @@ class RequestedExtras:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A request as it goes to the engine, without its seed."""
+    """A request to the engine, without its seed."""
 
     route: Route
     body: dict[str, Any]
@@ -83,7 +83,7 @@ class Prepared:
 
     @property
     def counted(self) -> bool:
-        """True where tokens are recorded: only the policy's are its own to learn from."""
+        """True if tokens are recorded: only the policy's are trained on."""
         return self.source == "policy"
 
 
@@ -108,7 +108,7 @@ def prepare(
     *,
     corrected: bool = False,
 ) -> Prepared:
-    """Rewrite what the agent asked for into what the engine is asked for.
+    """Translate the agent's request to the engine's.
 
     `corrected`: the update compares the sampler's logprobs with the trainer's.
     """
@@ -126,7 +126,7 @@ def prepare(
 
 
 def pass_on(route: Route, asked: dict[str, Any], source: Source, dialect: str) -> Prepared:
-    """A request to another model than the policy: the agent's own, seed and sampling parameters included."""
+    """A request to another model than the policy: the agent's own, with its seed and sampling parameters."""
     check(route, asked, str(asked["model"]))
     left_out = ENGINES_OWN if source == "upstream" else ("return_token_ids",)
     body = {key: value for key, value in asked.items() if key not in left_out and value is not None}
@@ -138,7 +138,7 @@ def pass_on(route: Route, asked: dict[str, Any], source: Source, dialect: str) -
 
 
 def check(route: Route, asked: Mapping[str, Any], model: str) -> None:
-    """Refuse what can't be served, naming the field and what to do."""
+    """Refuse a request that can't be served; the error names the field and the remedy."""
     named = asked.get("model")
     if named is not None and named not in ("policy", model):
         raise no_such_model(str(named), model)
@@ -153,7 +153,7 @@ def check(route: Route, asked: Mapping[str, Any], model: str) -> None:
 
 
 def check_chosen(asked: Mapping[str, Any], run: Mapping[str, Any], corrected: bool) -> None:
-    """Refuse sampling parameters of the agent's with which nothing can be trained."""
+    """Refuse sampling parameters of the agent that can't be trained with."""
     temperature = asked.get("temperature")
     if temperature is not None and not (type(temperature) in (int, float) and 0 <= temperature < math.inf):
         raise bad_request(f"temperature: a number from 0 on is needed, given {temperature!r}", "invalid_value")
@@ -168,7 +168,7 @@ def check_chosen(asked: Mapping[str, Any], run: Mapping[str, Any], corrected: bo
 
 
 def one_prompt(prompt: Any) -> bool:
-    """True for a text, for token ids, and for a list that holds one of these."""
+    """True for a text, for token ids, and for a list with one of these."""
     if isinstance(prompt, list):
         items = cast("list[Any]", prompt)
         return bool(items) and (len(items) == 1 or all(type(item) is int for item in items))
@@ -176,7 +176,7 @@ def one_prompt(prompt: Any) -> bool:
 
 
 def set_sampling(body: dict[str, Any], run: Mapping[str, Any], agent_chooses: bool) -> dict[str, Any]:
-    """Put the sampling parameters into `body`, and return those that are now in force."""
+    """Put the sampling parameters into `body`, and return those in effect."""
     asked_tokens = [body.pop(key) for key in ("max_tokens", "max_completion_tokens") if key in body]
     fixed = {key: value for key, value in run.items() if key in DISTRIBUTION and value is not None}
     if agent_chooses:
@@ -196,7 +196,7 @@ def set_sampling(body: dict[str, Any], run: Mapping[str, Any], agent_chooses: bo
 
 
 def shortest(limits: list[Any]) -> int:
-    """The smallest limit on tokens; what is not a number is the agent's mistake."""
+    """The smallest limit on tokens; a value that is not a number is refused."""
     for limit in limits:
         if type(limit) is not int or limit < 1:
             raise bad_request(f"max_tokens: a positive whole number is needed, given {limit!r}", "invalid_value")
@@ -204,7 +204,7 @@ def shortest(limits: list[Any]) -> int:
 
 
 def merge_stops(asked: Any, run: Any) -> list[Any]:
-    """The agent's stop strings are part of its program, the run's are added."""
+    """The agent's stop strings and the run's."""
     if asked is not None and not isinstance(asked, str | list):
         raise bad_request(f"stop: a string or a list of strings is needed, given {asked!r}", "invalid_value")
     own = [asked] if isinstance(asked, str) else list(cast("list[Any]", asked or []))
@@ -212,7 +212,7 @@ def merge_stops(asked: Any, run: Any) -> list[Any]:
 
 
 def ask_for_tokens(route: Route, body: dict[str, Any]) -> None:
-    """Have the engine return ids and the sampled tokens' logprobs."""
+    """Request token ids and the logprobs of the sampled tokens."""
     body["return_token_ids"] = True
     if route == "chat/completions":
         if not body.get("logprobs"):

@@ -1,4 +1,4 @@
-"""OpenAI's Responses API, out of chat completions: the answer, and the stream's events in the official order."""
+"""OpenAI's Responses API: translates the answers and chunks of chat completions, with events in the official order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PREFIXES = {"reasoning": "rs", "call": "fc", "text": "msg", "refusal": "msg"}
 
 
 class Responses(Dialect):
-    """One call. Nothing is kept for later calls, whatever `store` says, and the answer says so."""
+    """One call. Nothing is kept for later calls, whatever `store` says; the answer has `store: false`."""
 
     name = "responses"
 
@@ -32,19 +32,19 @@ class Responses(Dialect):
         self._sequence = 0
 
     def read(self, asked: JSON) -> JSON:
-        """The chat completion that a request amounts to."""
+        """Translate a request to chat completions."""
         self._asked = asked
         return read_request(asked)
 
     def answer(self, shown: JSON) -> bytes:
-        """The response that a chat completion amounts to."""
+        """Translate an answer of chat completions to a response."""
         self._head = shown
         choice = shown["choices"][0]
         self._finish, self._usage = choice.get("finish_reason"), shown.get("usage")
         return orjson.dumps(self._response(self._status, segments_of(choice)))
 
     def chunk(self, chunk: JSON) -> bytes:
-        """The events that a chunk amounts to."""
+        """Translate a chunk to events."""
         events: list[bytes] = []
         if not self._head:
             self._head = chunk
@@ -64,7 +64,7 @@ class Responses(Dialect):
         return b"".join(events)
 
     def broken(self, refusal: RequestError) -> bytes:
-        """The event that ends a stream; official clients raise it for the sake of its `error`."""
+        """The event that ends a stream; official clients raise an exception because of its `error`."""
         error = refusal.payload["error"]
         said = {key: error.get(key) for key in ("code", "message", "param")}
         return self._event("error", **said, error=error)

@@ -1,8 +1,8 @@
-"""A request of OpenAI's Responses API, read as a chat completion's. Pure functions.
+"""Translates requests of OpenAI's Responses API to chat completions. Pure functions.
 
 The gateway keeps no conversation: `previous_response_id`, `conversation`, `background` and stored prompts are refused,
-and so are tools that OpenAI itself would run. What an engine can't know (`metadata`, `include`, `user`, caching hints)
-is left out.
+and so are server-side tools. Fields without a meaning for an engine (`metadata`, `include`, `user`, caching hints) are
+dropped.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ KEPT = (
     "parallel_tool_calls",
     "chat_template_kwargs",
 )
-"""Meant the same in both; those that OpenAI's own API lacks are the engine's."""
+"""Fields with the same meaning in both; those that OpenAI's API lacks are the engine's."""
 UNSERVED: Mapping[str, str] = {
     "previous_response_id": "the gateway keeps no conversation; send the earlier items again in `input`",
     "conversation": "the gateway keeps no conversation; send the earlier items again in `input`",
     "background": "a call ends with its answer; leave it out",
-    "prompt": "there are no stored prompts here; send it in `input`",
+    "prompt": "the gateway has no stored prompts; send the prompt in `input`",
 }
 LOGPROBS = "message.output_text.logprobs"
 
 
 def unserved(field: str, remedy: str) -> RequestError:
-    """A refusal that names what can't be served."""
+    """The error for a field that can't be served."""
     return bad_request(f"{field}: not served here, {remedy}", "unsupported_parameter")
 
 
 def read_request(asked: JSON) -> JSON:
-    """The chat completion that a request amounts to."""
+    """Translate a request to chat completions."""
     for field, remedy in UNSERVED.items():
         if asked.get(field):
             raise unserved(field, remedy)
@@ -84,7 +84,7 @@ def as_object(field: str, value: Any) -> JSON:
 
 
 def read_tool(number: int, tool: Any) -> JSON:
-    """A function; what OpenAI itself would run is refused."""
+    """Translate a function; server-side tools are refused."""
     known = as_object(f"tools[{number}]", tool)
     if known.get("type") != "function":
         raise unserved(f"tools[{number}].type {known.get('type')!r}", "only functions, which the agent runs itself")
@@ -95,7 +95,7 @@ def read_tool(number: int, tool: Any) -> JSON:
 
 
 def read_tool_choice(choice: Any) -> Any:
-    """A word, or a function by its name."""
+    """A keyword, or a function by its name."""
     if isinstance(choice, str):
         return choice
     known = as_object("tool_choice", choice)
@@ -105,7 +105,7 @@ def read_tool_choice(choice: Any) -> Any:
 
 
 def read_format(asked: Any) -> JSON | None:
-    """The form that the answer must have."""
+    """The format that the answer must have."""
     known = as_object("text.format", asked)
     if known.get("type") in (None, "text"):
         return None
@@ -117,7 +117,7 @@ def read_format(asked: Any) -> JSON | None:
 
 
 def read_input(instructions: Any, given: Any) -> list[JSON]:
-    """All messages. The items of one turn of the model become one message, which is what it wrote them as."""
+    """All messages. The items of one turn of the model become one message, as the model wrote them."""
     messages: list[JSON] = [{"role": "system", "content": instructions}] if instructions else []
     if isinstance(given, str):
         return [*messages, {"role": "user", "content": given}]
@@ -130,12 +130,12 @@ def read_input(instructions: Any, given: Any) -> list[JSON]:
 
 
 class Turn:
-    """Puts items together: reasoning, then text, then calls are one message of the model."""
+    """Joins items: reasoning, then text, then calls are one message of the model."""
 
     def __init__(self, messages: list[JSON]) -> None:
         self._messages = messages
         self._stage = -1
-        """What the open message of the model has last: 0 reasoning, 1 text, 2 calls; -1: none is open."""
+        """The last part of the open message of the model: 0 reasoning, 1 text, 2 calls; -1: none is open."""
 
     def add(self, field: str, item: JSON) -> None:
         """Add the next item."""
@@ -181,7 +181,7 @@ def read_call(item: JSON) -> JSON:
 
 
 def assistant_text(field: str, content: Any) -> str:
-    """What the model said: our own answers have one text."""
+    """The text of an assistant message; the gateway's own answers have one part."""
     if isinstance(content, str):
         return content
     parts = [as_object(field, part) for part in as_list(f"{field}.content", content)]
@@ -189,7 +189,7 @@ def assistant_text(field: str, content: Any) -> str:
 
 
 def reasoning_text(field: str, item: JSON) -> str:
-    """What the model thought; encrypted content of other providers says nothing here."""
+    """The reasoning of a turn; encrypted content of other providers is ignored."""
     parts = as_list(f"{field}.content", item.get("content")) or as_list(f"{field}.summary", item.get("summary"))
     return "".join(str(as_object(field, part).get("text") or "") for part in parts)
 

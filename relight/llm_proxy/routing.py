@@ -1,8 +1,8 @@
-"""Which model a call asks for by its name, and who serves it now.
+"""Selects the model that a call names and the target that serves it.
 
 The policy is served by engines that hold a version which the call's step allows. Other models of the run's engines,
-those of upstream providers and those of the rollout's resources are called by their names; what they say is recorded
-without token ids. A rollout of no run has no policy: what takes its place is the model of its resources.
+models of providers and models of the rollout's resources are called by name; their answers are recorded without token
+ids. A rollout without a run has no policy; the model of its resources replaces it.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from relight.types.wire import CallContext
 
 
 class Router:
-    """Finds who serves a call."""
+    """Finds the target of a call."""
 
     def __init__(self, engines: Engines, upstreams: Upstreams) -> None:
         self._engines = engines
         self._upstreams = upstreams
 
     def engines_in_use(self) -> list[Engine]:
-        """The engines that calls may come to."""
+        """The engines that may get calls."""
         return self._engines.in_use()
 
     async def prepare(self, dialect: Dialect, context: CallContext, asked: dict[str, Any]) -> Prepared:
-        """The request as it is forwarded.
+        """The request that is forwarded.
 
         Raises:
-            RequestError: it can't be served, or asks for a model that is not served here.
+            RequestError: it can't be served, or names an unknown model.
         """
         named = asked.get("model")
         if context.run is None and named in (None, POLICY):
@@ -52,10 +52,10 @@ class Router:
         raise no_such_model(str(named), ", ".join(await self.models(context)))
 
     async def pick(self, context: CallContext, prepared: Prepared) -> Target:
-        """Who serves the call now.
+        """The target that serves the call now.
 
         Raises:
-            TargetUnavailable: no target does.
+            TargetUnavailable: there is none.
         """
         if prepared.source == "upstream":
             return self._upstreams.pick(context, prepared.body["model"])
@@ -69,7 +69,7 @@ class Router:
         return list(dict.fromkeys([*names, *self._upstreams.models(context)]))
 
     async def _may_be_an_engines(self, context: CallContext, named: Any) -> bool:
-        """True also while the store is away: such a call waits, as the platform's failure is not the agent's."""
+        """True also while the store does not answer: then the call waits, since this is a failure of the platform."""
         try:
             return named in await self._engines.models(context)
         except TargetUnavailable:

@@ -1,6 +1,6 @@
-"""A chat answer as the parts that other dialects show one after the other: reasoning, text, refusal, tool calls.
+"""Splits a chat answer into the parts of other dialects: reasoning, text, refusal, tool calls. Pure functions.
 
-The same parts come of an answer in one piece and of its chunks; a part ends when the next one begins. Pure.
+A whole answer and its chunks give the same parts; a part ends when the next one begins.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FIELDS: tuple[tuple[str, Kind], ...] = (
     ("content", "text"),
     ("refusal", "refusal"),
 )
-"""Where a message or a delta holds the text of a part; `reasoning_content` is the older name of `reasoning`."""
+"""The keys of a part's text in a message or a delta; `reasoning_content` is the older name of `reasoning`."""
 
 
 @dataclass(slots=True)
@@ -38,13 +38,13 @@ class Segment:
 
     @property
     def key(self) -> tuple[str, int]:
-        """What tells it from its neighbours."""
+        """What distinguishes it from adjacent parts."""
         return self.kind, self.tool_index
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a chunk did to the parts."""
+    """The effect of a chunk on a part."""
 
     what: What
     segment: Segment
@@ -60,7 +60,7 @@ class Segments:
         self._open: Segment | None = None
 
     def take(self, choice: JSON) -> Iterator[Step]:
-        """What a chunk's choice begins, continues and ends."""
+        """The parts that a chunk's choice begins, continues and ends."""
         delta = cast("JSON", choice.get("delta") or {})
         logprobs = logprobs_of(choice)
         for name, kind in FIELDS:
@@ -72,7 +72,7 @@ class Segments:
             yield from self._grow_call(call)
 
     def finish(self) -> Iterator[Step]:
-        """The answer is over. One that says nothing has an empty text."""
+        """End the answer; an empty answer gets an empty text part."""
         if not any(segment.kind != "reasoning" for segment in self.all):
             yield from self._begin(Segment("text", len(self.all)))
         yield from self._end()
@@ -110,12 +110,12 @@ class Segments:
 
 
 def logprobs_of(choice: JSON) -> list[JSON]:
-    """The logprobs that the agent is shown, as chat completions write them."""
+    """The logprobs that the agent gets, in the form of chat completions."""
     return list((choice.get("logprobs") or {}).get("content") or ())
 
 
 def segments_of(choice: JSON) -> list[Segment]:
-    """The parts of a choice that came in one piece."""
+    """The parts of a choice of a whole answer."""
     message = cast("JSON", choice.get("message") or {})
     calls = [{**call, "index": n} for n, call in enumerate(cast("list[JSON]", message.get("tool_calls") or ()))]
     segments = Segments()

@@ -1,4 +1,4 @@
-"""The gateway as a process: `relight gateway`. It needs the store service's address, and nothing of the engines."""
+"""The gateway as a process: `relight gateway`. It needs only the store service's address."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from relight.types.upstreams import load_upstreams
 log = logging.getLogger(__name__)
 
 STORE_RETRY_SECONDS = 5.0
-"""How long the client itself repeats a request; after that the call that needs it decides how long to wait on."""
+"""How long the client repeats a request; after that the waiting model call decides how long to wait."""
 IDLE_SECONDS = 75
 """How long an agent's connection stays open between calls."""
 
@@ -45,16 +45,16 @@ def address(settings: Settings) -> tuple[str, int]:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A listening socket; with port 0 the system picks one.
+    """A listening socket; port 0 takes a free one.
 
     Raises:
-        StackError: the address can't be had.
+        StackError: the address is not available.
     """
     return listen(host, port, "the gateway", "gateway_url", StackError)
 
 
 def configure(app: Gateway | Metered, drain_seconds: float) -> uvicorn.Config:
-    """uvicorn's fastest parts, and nothing that a gateway doesn't need."""
+    """The configuration of uvicorn: its fastest components and no more than the gateway needs."""
     return uvicorn.Config(
         app,
         http="httptools",
@@ -77,12 +77,12 @@ async def serve(
     *,
     on_ready: Callable[[str], None] | None = None,
 ) -> None:
-    """Serve until SIGTERM, SIGINT or cancellation; calls under way end first, and what they brought is recorded.
+    """Serve until SIGTERM, SIGINT or cancellation; calls under way end first and are recorded.
 
     Raises:
         StackError: the port is in use.
-        ConfigError: `gateway_url` says not where to listen, the providers' file is wrong, or the store service does
-            not accept the admin token.
+        ConfigError: `gateway_url` has no host or port, the providers' file is invalid, or the store service does not
+            accept the admin token.
     """
     limits = Limits(settings.gateway_request_bytes, settings.gateway_answer_bytes, settings.gateway_call_seconds)
     upstreams = load_upstreams(settings.gateway_upstreams) if settings.gateway_upstreams else []
@@ -99,7 +99,7 @@ async def serve(
         async with StoreLink.from_settings(settings, retry_seconds=STORE_RETRY_SECONDS) as store:
             await check_token(store)
             async with open_gateway(store, settings.token_value, limits, upstreams) as app:
-                gc.freeze()  # what is loaded by now stays: no collection needs to look at it again
+                gc.freeze()  # what is loaded by now stays: garbage collections skip it
                 config = configure(Metered(app, settings.token_value, app.engines), settings.drain_seconds)
                 await drained(Server(config, announce, app.closing.set), sock)
     finally:
@@ -107,7 +107,7 @@ async def serve(
 
 
 async def check_token(store: StoreClient) -> None:
-    """Ask the store something that needs the admin token; a wrong one would make every agent's key look wrong.
+    """Check the admin token with a request to the store; with a wrong one every agent's key would seem wrong.
 
     Raises:
         ConfigError: it is wrong.
@@ -117,7 +117,7 @@ async def check_token(store: StoreClient) -> None:
     except UnauthorizedError as error:
         raise ConfigError(f"token: the store service at {store.url} does not accept it; check RELIGHT_TOKEN") from error
     except RelightError as error:
-        log.warning("the store service is not there yet url=%s reason=%r", store.url, str(error))
+        log.warning("the store service does not answer yet url=%s reason=%r", store.url, str(error))
 
 
 async def drained(server: Server, sock: socket.socket) -> None:

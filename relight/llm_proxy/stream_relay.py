@@ -1,7 +1,7 @@
-"""A stream on its way to the agent: what it was sent, what is held, and what an engine that took over has to repeat.
+"""Relays a stream to the agent: which chunks were sent, which are held back, and which another engine has to repeat.
 
-When an engine dies midway, the call is repeated with its seed. What the new engine samples first is what the agent has
-already, and is left out; where it is not, the stream can't go on.
+If an engine dies during a stream, the call is repeated with its seed. The new engine first samples what the agent has
+already, which is skipped; if it samples anything else, the stream fails.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ JSON = dict[str, Any]
 
 
 class Diverged(Exception):
-    """The repeated call did not sample what the agent was sent."""
+    """The repeated call did not sample the tokens that were sent to the agent."""
 
 
 class StreamRelay:
@@ -33,10 +33,10 @@ class StreamRelay:
         self._held: list[JSON] = []
         """Chunks that end a choice: sent after the commit."""
         self._before: tuple[Capture, Assembly] | None = None
-        """What the agent has from an engine that died, until the next one has caught up."""
+        """Chunks from an engine that died, until the next engine has repeated them."""
 
     def restart(self) -> None:
-        """An engine begins, perhaps not the first."""
+        """An engine begins, possibly not the first one."""
         if self._capture.any_sent and not self._prepared.counted:
             raise Diverged  # without tokens it is unknown where the repetition has got to
         if self._before is None and self._capture.any_sent:
@@ -45,7 +45,7 @@ class StreamRelay:
         self._lead, self._held = [], []
 
     def take(self, chunk: JSON) -> bytes:
-        """Take a chunk; returns what is to be sent now."""
+        """Process a chunk; returns what is to be sent now."""
         self._capture.take(chunk)
         repeated = self._before is not None and self._repeats(self._before[0], chunk)
         ends = finishes(chunk)
@@ -65,7 +65,7 @@ class StreamRelay:
         return self._write(ready)
 
     def _write(self, chunks: list[JSON]) -> bytes:
-        """Chunks as the agent's client expects them: each passes here once, in order."""
+        """Chunks in the form of the agent's client; each is written once, in order."""
         self._dialect.prompt_tokens = len(self._capture.prompt_token_ids or ())
         return b"".join([self._dialect.chunk(chunk) for chunk in chunks])
 
@@ -89,12 +89,12 @@ class StreamRelay:
         )
 
     def finish(self) -> tuple[Capture, bytes]:
-        """The engine is done: what is to be committed, and what is to be sent after that."""
+        """The engine has finished: what is to be committed, and what is to be sent after that."""
         self._capture.shown = self._assembly.answer()
         return self._capture, self._write([*self._lead, *self._held]) + self._dialect.end()
 
     def close_early(self) -> Capture | None:
-        """The agent closed the stream: the tokens that it was sent; None where it was sent none."""
+        """The agent closed the stream: the tokens that were sent to it; None if none were."""
         capture, assembly = self._before or (self._capture, self._assembly)
         if not capture.any_sent:
             return None

@@ -1,6 +1,6 @@
-"""Server-sent events: split from an engine's bytes, put together into an answer, and played again from one.
+"""Server-sent events: parses an engine's stream, assembles it to an answer, and makes a stream from a stored answer.
 
-A stream is stored as the answer that it amounts to, so that readers of the store need to know one shape only.
+A stream is stored as the assembled answer, so that readers of the store need to know only one shape.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def finishes(chunk: JSON) -> bool:
 
 
 class Assembly:
-    """Puts chunks together into the answer that would have come in one piece."""
+    """Assembles chunks to the answer that would have come without streaming."""
 
     def __init__(self, route: Route) -> None:
         self.chat = route == "chat/completions"
@@ -54,7 +54,7 @@ class Assembly:
         self.choices: dict[int, JSON] = {}
 
     def add(self, chunk: JSON) -> None:
-        """Add a chunk as the agent is shown it."""
+        """Add a chunk as the agent gets it."""
         for key, value in chunk.items():
             if key != "choices" and (value is not None or key not in self.head):
                 self.head[key] = value
@@ -107,7 +107,7 @@ def merge_items(known: list[JSON], parts: list[JSON]) -> list[JSON]:
 
 
 def merge_logprobs(choice: JSON, logprobs: JSON | None) -> None:
-    """Lists of either route's logprobs grow."""
+    """Append to the lists of logprobs of either route."""
     if not logprobs:
         return
     known = choice["logprobs"] = choice["logprobs"] or {}

@@ -1,4 +1,4 @@
-"""What a call can be forwarded to: an engine of the run, or an upstream provider."""
+"""Targets of calls: an engine of the run, or an upstream provider."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Protocol
 from relight.llm_proxy.requests import Route
 
 SHUNNED_SECONDS = 1.0
-"""What just failed is chosen last."""
+"""For this time after a failure a target is chosen last."""
 
 
 class TargetUnavailable(Exception):
-    """No target can serve the call now; it is worth asking again."""
+    """No target can serve the call now; it should be retried."""
 
     def __init__(self, message: str, retry_after_seconds: float = 0.0, final: bool = False) -> None:
         super().__init__(message)
         self.retry_after_seconds = retry_after_seconds
         self.final = final
-        """True where waiting does not help."""
+        """True if waiting does not help."""
 
 
 class Incoming(Protocol):
@@ -32,11 +32,11 @@ class Incoming(Protocol):
 
 
 class Target:
-    """What serves calls, how busy it is and whether it is healthy."""
+    """Something that serves calls, with its load and health."""
 
     def __init__(self, name: str, model: str) -> None:
         self.name = name
-        """Under which its generations are recorded."""
+        """The name under which its generations are recorded."""
         self.model = model
         self.in_flight = 0
         self.failed_at = float("-inf")
@@ -47,7 +47,7 @@ class Target:
         return self.unwell(now), self.in_flight
 
     def unwell(self, now: float) -> bool:
-        """True where it just failed, or does not answer."""
+        """True if it failed recently, or does not answer."""
         return self.unhealthy_since is not None or now - self.failed_at < SHUNNED_SECONDS
 
     @contextmanager
@@ -60,18 +60,18 @@ class Target:
             self.in_flight -= 1
 
     def failed(self) -> None:
-        """It did not answer."""
+        """Record that it did not answer."""
         self.failed_at = monotonic()
 
     def post(self, route: Route, content: bytes) -> AbstractAsyncContextManager[Incoming]:
-        """Forward a call. Leaving before the answer is read aborts it.
+        """Forward a call. Leaving the context before the answer is read aborts it.
 
         Raises:
-            PassedOn: the request is refused as such.
-            TargetUnavailable: anything else that is not an answer.
+            PassedOn: the target refused the request as invalid.
+            TargetUnavailable: there was no other answer.
         """
         raise NotImplementedError
 
     def clean(self, data: bytes) -> bytes:
-        """What it said, less what agents may not see."""
+        """The data without what agents may not see."""
         return data

@@ -1,4 +1,4 @@
-"""How many tokens a prompt has: Anthropic's `count_tokens`. Nothing is sampled, and nothing recorded."""
+"""Anthropic's `count_tokens`: the number of tokens of a prompt. Nothing is sampled or recorded."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ OF_A_PROMPT = ("messages", "tools", "chat_template_kwargs", "continue_final_mess
 
 
 async def count_tokens(router: Router, dialect: Dialect, context: CallContext, content: bytes) -> int:
-    """Have an engine count a prompt's tokens.
+    """Let an engine count the tokens of a prompt.
 
     Raises:
-        Refusal: the request is wrong, its model is a provider's, or no engine answers.
+        RequestError: the request is invalid, its model is a provider's, or no engine answers.
     """
     prepared = await router.prepare(dialect, context, dialect.read(parse_body(content)))
     try:
         target = await router.pick(context, prepared)
         if not isinstance(target, Engine):
-            raise bad_request("count_tokens: providers' models are not counted here", "unsupported_parameter")
+            raise bad_request("count_tokens: not available for models of providers", "unsupported_parameter")
         body = {key: prepared.body[key] for key in OF_A_PROMPT if key in prepared.body}
         return await target.count(orjson.dumps({**body, "model": target.model}))
     except TargetUnavailable as error:

@@ -1,6 +1,6 @@
-"""Upstream providers: models of others, called by name, by base URL and a key that only the gateway holds.
+"""Upstream providers: other models, called by name, with a base URL and a key that only the gateway holds.
 
-Their answers are recorded without token ids, whatever they say, so that no training can consume them.
+Their answers are recorded without token ids, even if they have some, so that they are never trained on.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from relight.types.upstreams import Upstream
 from relight.types.wire import CallContext, ResourceModel
 
 AGENTS_FAULT = frozenset({400, 404, 413, 422})
-"""What is passed on: 404 is a model that the provider does not have."""
+"""Statuses that are passed on; 404: the provider does not have the model."""
 KEYS_FAULT = frozenset({401, 403})
 CONNECT_SECONDS = 10.0
 ERROR_BYTES = 2**16
 LONGEST_RETRY_SECONDS = 60.0
 REMOVED = b"[removed]"
 MOST_RESOURCES = 1024
-"""Models of resources that are remembered with how they fare."""
+"""How many models of resources are kept with their state."""
 
 
 class Answer:
@@ -46,7 +46,7 @@ class Answer:
 
 
 class Provider(Target):
-    """One provider, and how it fares."""
+    """One provider and its state."""
 
     def __init__(self, upstream: Upstream, key: str | None, session: aiohttp.ClientSession, model: str = "") -> None:
         super().__init__(f"upstream:{upstream.name}", model)
@@ -56,7 +56,7 @@ class Provider(Target):
 
     @property
     def lacks_key(self) -> bool:
-        """True where the gateway's environment does not hold the key."""
+        """True if the key is missing in the gateway's environment."""
         return self._upstream.api_key_env is not None and not self._key
 
     @property
@@ -87,7 +87,7 @@ class Provider(Target):
             return PassedOn(response.status, content)
         self.failed()
         if response.status in KEYS_FAULT:
-            # What it says of the key is kept from agents.
+            # Its answer may quote the key and is not passed on.
             return TargetUnavailable(
                 f"{self.name} does not accept the gateway's key (HTTP {response.status})", final=True
             )
@@ -95,32 +95,32 @@ class Provider(Target):
         return TargetUnavailable(f"{self.name}: HTTP {response.status}: {said}", retry_after(response))
 
     def clean(self, data: bytes) -> bytes:
-        """What it said, less the key: a provider may quote it."""
+        """The data without the key, which a provider may quote."""
         key = self._key.encode() if self._key else b""
         return data.replace(key, REMOVED) if key and key in data else data
 
 
 def retry_after(response: aiohttp.ClientResponse) -> float:
-    """How long a provider asks to be left alone."""
+    """The wait that a provider asks for by Retry-After, in seconds."""
     value = response.headers.get("retry-after", "")
     return min(float(value), LONGEST_RETRY_SECONDS) if value.isdecimal() else 0.0
 
 
 def open_session() -> aiohttp.ClientSession:
-    """Connections to all providers: as many as there are calls, whose time is limited elsewhere."""
+    """Connections to all providers, one for each call; the time of calls is limited elsewhere."""
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
     connector = aiohttp.TCPConnector(limit=0, socket_factory=alive_socket)
     return aiohttp.ClientSession(connector=connector, timeout=timeout, trust_env=True)
 
 
 def _usable(key: str | None) -> str | None:
-    """A key as a header carries it; None where there is none, or no header could."""
+    """The key as a header value; None if there is none, or it can't be one."""
     key = (key or "").strip()
     return key if key and key.isascii() and key.isprintable() else None
 
 
 class Upstreams:
-    """All providers that this gateway talks to: its own, and those that run files name."""
+    """All providers that this gateway uses: its own, and those of run files."""
 
     def __init__(self, own: Sequence[Upstream], environment: Mapping[str, str]) -> None:
         self._own = own
@@ -136,10 +136,10 @@ class Upstreams:
         return list(dict.fromkeys([*of_resources, *named]))
 
     def pick(self, context: CallContext, model: str) -> Target:
-        """A provider of a model: that of the rollout's resources, then one that the run names, then the gateway's own.
+        """A provider of a model: that of the rollout's resources, else one of the run's, else one of the gateway's.
 
         Raises:
-            TargetUnavailable: the gateway holds the key of none.
+            TargetUnavailable: the gateway has none of their keys.
         """
         for one in context.resource_models:
             if one.name == model:

@@ -28,7 +28,7 @@ NEEDS_QUOTES = re.compile(r'[\s"=]|^$')
 
 
 class Line:
-    """An action and its values; the text is made only if the line is written."""
+    """An action and its values; the text is formatted only if the line is written."""
 
     def __init__(self, action: str, /, **values: object) -> None:
         self.action = action
@@ -39,7 +39,7 @@ class Line:
 
 
 PLAIN_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-"""What every record has; the rest came by `extra`."""
+"""The attributes that every record has; others come from `extra`."""
 
 
 class LineFormatter(logging.Formatter):
@@ -53,7 +53,7 @@ class LineFormatter(logging.Formatter):
 
 def _content(record: logging.LogRecord) -> str:
     message = record.getMessage()
-    # A name with a leading underscore is some library's private mark on the record, such as Ray's.
+    # A name with a leading underscore is a library's private attribute of the record, such as Ray's.
     extra = {key: value for key, value in vars(record).items() if key not in PLAIN_FIELDS and key[0] != "_"}
     action = extra.pop("action", None)
     if action is None:
@@ -72,7 +72,7 @@ def configure(level: str = "info") -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LineFormatter())
     logging.basicConfig(level=LEVELS[level], handlers=[handler], force=True)
-    for chatty in ("uvicorn", "temporalio"):  # their info lines repeat what we log ourselves
+    for chatty in ("uvicorn", "temporalio"):  # their info lines repeat Relight's own
         logging.getLogger(chatty).setLevel(max(LEVELS[level], logging.WARNING))
 
 

@@ -1,7 +1,7 @@
-"""What a process counts about itself, for Prometheus: requests, calls of the store, group commits.
+"""The metrics that a process counts itself, for Prometheus: requests, calls of the store, group commits.
 
-Agent Lightning 0.3's names are spelled as Prometheus spells them (`agl.http.total` is `agl_http_total`); ours begin
-with `relight_`. Each process exports its own; nothing here reads Postgres.
+Agent Lightning 0.3's names are in Prometheus' spelling (`agl.http.total` is `agl_http_total`); others begin with
+`relight_`. Each process exports its own; nothing here reads Postgres.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ CONTENT_TYPE = CONTENT_TYPE_LATEST
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 ITEMS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 MAX_PATHS = 200
-"""Most different paths that are counted by themselves."""
+"""The number of different paths that are counted separately."""
 UNMATCHED, OTHER = "unmatched", "other"
 CLIENT_GONE = 499
-"""The status of a request whose client left before the answer."""
+"""The status of a request whose client disconnected before the answer."""
 
 REGISTRY = CollectorRegistry()
 ProcessCollector(registry=REGISTRY)
@@ -55,12 +55,12 @@ GENERATIONS = Counter("relight_generations_total", "Model calls recorded.", ("st
 
 
 def exposition() -> bytes:
-    """This process' metrics as Prometheus reads them."""
+    """This process' metrics in Prometheus' text format."""
     return generate_latest(REGISTRY)
 
 
 class HttpMetrics:
-    """An ASGI layer that counts requests by the route that they met, and times them."""
+    """An ASGI layer that counts and times requests by their route."""
 
     def __init__(self, app: Application, path_of: Callable[[Scope, int], str]) -> None:
         self.app = app
@@ -83,7 +83,7 @@ class HttpMetrics:
         HTTP_IN_FLIGHT.inc()
         try:
             await self.app(scope, receive, sending)
-        except Exception:  # whatever it is: the layer outside answers it
+        except Exception:  # any error: an outer layer answers it
             status = 500
             raise
         finally:
@@ -100,7 +100,7 @@ class HttpMetrics:
 
 
 class Measured:
-    """A store whose calls are counted and timed; everything else is the store's own."""
+    """A store whose calls are counted and timed; all other attributes are the store's own."""
 
     def __init__(self, store: Any) -> None:
         self._store = store

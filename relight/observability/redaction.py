@@ -1,9 +1,9 @@
-"""Secrets in what agents send, replaced before anything is stored.
+"""Replaces secrets in data from agents before it is stored.
 
-Keys and tokens of the usual shapes, authorization headers, passwords in URLs, values whose names say that they are
-secret, Relight's own tokens, and patterns from the settings. Matching is RE2's: linear in time for every pattern. One
-scan recognizes JSON without secrets; only the rest is parsed. Numbers stay, unless their name says that they are
-secret: token ids and log probabilities are never touched. It can't know a secret that looks like any word.
+Secrets are keys and tokens of the usual shapes, authorization headers, passwords in URLs, values with names such as
+`password`, Relight's own tokens, and matches of patterns from the settings. RE2 matches in linear time for every
+pattern. One scan recognizes JSON without secrets; only other JSON is parsed. Numbers are replaced only under a secret
+name, so token ids and logprobs are never changed. A secret that looks like an ordinary word is not found.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ MAYBE_IN_JSON = (
     rf"(?i:{NAMES}(?:[\"'\\=]|\W{{0,5}}\s*[:=]))",
     r"://[^/\s:@]*:[^/\s@]+@",
 )
-"""What text, and JSON that holds it, has in it wherever one of the patterns above matches, or a name."""
+"""Substrings of which text or JSON has at least one wherever one of the patterns above, or a name, matches."""
 SHORTEST = 4
-"""Shorter strings are no secrets by themselves."""
+"""Shorter strings do not count as secrets by themselves."""
 SHORTEST_EXACT = 12
-"""Shorter exact secrets are left alone: they would be found in any text."""
+"""Shorter exact secrets are ignored, since they would match in any text."""
 
 
 def _compile(pattern: str) -> Any:
@@ -66,11 +66,11 @@ def _compile(pattern: str) -> Any:
     try:
         return re2.compile(pattern, options)
     except re2.error as error:
-        raise ConfigError(f"redact_patterns: {pattern!r} is no regular expression of RE2: {error}") from error
+        raise ConfigError(f"redact_patterns: {pattern!r} is not a regular expression of RE2: {error}") from error
 
 
 def _plausible(match: Any) -> str:
-    """A scheme and what looks like its token; `basic understanding` is none."""
+    """Replace the word after an authorization scheme if it looks like a token; in `basic understanding` it does not."""
     found = str(match.group())
     scheme, token = found.split(None, 1)
     return f"{scheme} {MASK}" if len(token) >= 24 or any(char.isdigit() for char in token) else found
@@ -80,12 +80,12 @@ def _checked(patterns: Iterable[str]) -> list[str]:
     found = list(patterns)
     for pattern in found:
         if _compile(pattern).search(""):
-            raise ConfigError(f"redact_patterns: {pattern!r} matches where nothing is")
+            raise ConfigError(f"redact_patterns: {pattern!r} matches the empty string")
     return found
 
 
 class Redactor:
-    """Replaces secrets by `[redacted]`; nothing in it changes, so that any number of threads may share one."""
+    """Replaces secrets by `[redacted]`. Immutable, so threads may share one."""
 
     def __init__(self, patterns: Iterable[str] = (), secrets: Iterable[str] = ()) -> None:
         """Patterns are RE2's, each a secret as a whole; secrets are exact values, such as the admin token.
@@ -112,7 +112,7 @@ class Redactor:
         ]
 
     def is_clean(self, data: bytes) -> bool:
-        """Whether JSON surely holds no secret: one scan."""
+        """Whether one scan shows that JSON has no secret."""
         return not self._has_own and self._maybe.search(data) is None
 
     def text(self, text: str) -> str:
@@ -138,7 +138,7 @@ class Redactor:
         return value
 
     def json(self, data: bytes) -> bytes:
-        """JSON without secrets; the same bytes where there are none."""
+        """JSON without secrets; the same bytes if there are none."""
         return data if self.is_clean(data) else orjson.dumps(self.value(orjson.loads(data)))
 
     def _key(self, key: Any) -> Any:
@@ -154,7 +154,7 @@ def _compile_bytes(patterns: Iterable[str]) -> Any:
 
 
 def _masked(value: Any) -> Any:
-    """Nothing of a value but its shape; what is empty, true or false says no secret."""
+    """A value with all strings and numbers replaced; empty values, true and false stay."""
     if isinstance(value, dict):
         return {key: _masked(item) for key, item in cast("dict[Any, Any]", value).items()}
     if isinstance(value, list | tuple):

@@ -25,14 +25,14 @@ log = logging.getLogger(__name__)
 
 REPORT_SECONDS = 10.0
 SHORTEST_SECONDS = 1.0
-"""A process that becomes busy or idle says so at once, but not more often than this."""
+"""The minimum interval between reports, also when a process becomes busy or idle."""
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 DRIVER_SECONDS = 10.0
-"""How long the NVIDIA driver may take to list its GPUs: one that is stuck never does."""
+"""How long the NVIDIA driver may take to list its GPUs; one that hangs never answers."""
 
 
 class Doing:
-    """What this process is doing."""
+    """The current work of this process."""
 
     def __init__(self) -> None:
         self._items: dict[int, tuple[str, str | None]] = {}
@@ -42,7 +42,7 @@ class Doing:
 
     @classmethod
     def counted(cls, what: str, number: int) -> Self:
-        """So many of something; nothing where there are none."""
+        """Work that is only counted; empty if the number is 0."""
         doing = cls()
         if number:
             doing._items[next(doing._numbers)] = (f"{what}: {number}", None)
@@ -69,7 +69,7 @@ class Doing:
 
     @property
     def rollout_id(self) -> str | None:
-        """The newest rollout among it."""
+        """The newest rollout of the work."""
         return next((rollout for _, rollout in reversed(self._items.values()) if rollout), None)
 
 
@@ -108,7 +108,7 @@ async def keep_reporting(
         doing.turned.clear()
         try:
             await tell(report())
-        except RelightError as error:  # the store is away; the next report comes in a moment
+        except RelightError as error:  # the store does not answer; the next report comes soon
             log.warning(Line("report_failed", error=error))
         await asyncio.sleep(SHORTEST_SECONDS)
         with suppress(TimeoutError):
@@ -116,7 +116,7 @@ async def keep_reporting(
 
 
 def memory_bytes(pid: int) -> int:
-    """Resident memory of a process and all under it; what they share counts for each."""
+    """Resident memory of a process and its descendants in bytes; shared memory counts for each of them."""
     total, waiting = 0, [pid]
     while waiting:
         process = Path(f"/proc/{waiting.pop()}")
@@ -128,7 +128,7 @@ def memory_bytes(pid: int) -> int:
 
 
 async def find_gpus() -> list[Gpu]:
-    """The GPUs that this process may use; none where there is no NVIDIA driver, or none that answers."""
+    """The GPUs that this process may use; none without an NVIDIA driver that answers."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None and not visible.strip():
         return []

@@ -1,1 +1,1 @@
-"""What operators do to runs and rollouts, from whichever side they come."""
+"""Commands of operators to runs and rollouts, from the command line, over HTTP and through Temporal."""

@@ -1,4 +1,4 @@
-"""What each command does to a run's rows, in one transaction with its audit row."""
+"""The effect of each command on a run's rows, in one transaction with its audit row."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ALGORITHM_KEYS = frozenset(Algorithm.model_fields)
 
 
 async def change_run(db: Database, change: ChangeInput) -> ChangeResult:
-    """Do a command: the change and its audit row in one transaction; the same request twice is one change."""
+    """Execute a command: the change and its audit row in one transaction; the same request twice is one change."""
     try:
         return await _change_run(db, change)
     except InvalidRequestError as error:  # a signal may hold any JSON, and Postgres does not
@@ -35,7 +35,7 @@ async def _change_run(db: Database, change: ChangeInput, known: ChangeResult | N
 
 
 async def done_before(db: Database, request_key: str, connection: Connection | None = None) -> ChangeResult | None:
-    """What came of a request whose audit row is there already."""
+    """The result of a request whose audit row exists already."""
     audit = await db.row("audit_of_request", request_key, connection=connection)
     if audit is None:
         return None
@@ -51,7 +51,7 @@ async def done_before(db: Database, request_key: str, connection: Connection | N
 async def write_change(
     db: Database, connection: Connection, run: Mapping[str, Any], change: ChangeInput, known: ChangeResult | None = None
 ) -> ChangeResult:
-    """Do a command and write its audit row, in the transaction that holds the run's row."""
+    """Execute a command and write its audit row, in the transaction that has locked the run's row."""
     if before := await done_before(db, change.request_key, connection):
         return before
     result = known or await apply_change(db, connection, run, change)
@@ -73,12 +73,12 @@ async def write_change(
 
 
 def refused(reason: str) -> ChangeResult:
-    """Nothing changes; the reason is kept."""
+    """Refuse a change and record the reason."""
     return ChangeResult(accepted=False, reason=reason)
 
 
 async def apply_change(db: Database, connection: Connection, run: Run, change: ChangeInput) -> ChangeResult:
-    """Validate a command once more (signals were not) and do it."""
+    """Validate a command (signals have not been validated) and execute it."""
     if change.action not in commands.LIVE_COMMANDS:
         return refused(f"there is no command {change.action!r}")
     try:
@@ -135,7 +135,7 @@ async def _hyperparameters(
 
 
 def _changed(file: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """A run file with other values, as the steps to come will be planned."""
+    """The run file with the changed values, by which further steps are planned."""
     own = {section: {k: changes[k] for k in changes if k in file[section]} for section in ("algorithm", "sampling")}
     top = {key: changes[key] for key in changes if key in ("batch_size", "group_size")}
     return {**file, **{section: {**file[section], **values} for section, values in own.items()}, **top}
@@ -173,7 +173,7 @@ async def _retry(db: Database, connection: Connection, run: Run, command: comman
 
 
 async def _inspect(db: Database, connection: Connection, run: Run, rollout: Run) -> ChangeResult:
-    """Play a rollout of a closed batch again, for people to look at: nothing that counts changes (rule 12)."""
+    """Run a rollout of a closed batch again for inspection; no status, reward or group changes (rule 12)."""
     file, original = run["file"], rollout["inspects"] or rollout["rollout_id"]
     made = await db.row("insert_inspection", original, connection=connection)
     assert made is not None  # its original was read in this transaction
@@ -227,7 +227,9 @@ async def _concurrency(
 
 
 async def _cancel(db: Database, connection: Connection, run: Run, command: commands.Cancel) -> ChangeResult:
-    """From here on nothing of the run begins; the workflow that drives it reads the cancel from this row."""
+    """Record a cancel: from now on nothing of the run begins; the workflow that drives it reads the cancel from this
+    row.
+    """
     await db.execute("request_cancel", run["run"], connection=connection)
     step = await _last_planned(db, connection, run)
     after = {"status": "cancelled", "epoch": run["epoch"], "reason": command.reason}

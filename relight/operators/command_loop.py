@@ -1,7 +1,7 @@
-"""Does the commands that came over HTTP: claims them, one of each run at a time, and gives them to the runs.
+"""Executes the commands that came over HTTP: claims them, one of each run at a time, and sends them to the runs.
 
-Any number of orchestrators may do so. A command whose orchestrator dies is claimed again; carried out twice it is one
-change, because its key is the update's id and its audit row's.
+Any number of orchestrators may do so. A command whose orchestrator dies is claimed again; executing it twice makes one
+change, because its key is the id of the update and of the audit row.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PERIOD_SECONDS = 0.5
 CLAIMED_AT_ONCE = 8
 POSTPONED_SECONDS = 5.0
 ENDING_SECONDS = 5.0
-"""How long commands under way may take once this process is asked to end; then another orchestrator does them."""
+"""How long commands under way may take after SIGTERM; then another orchestrator executes them."""
 TRANSIENT = (RPCError, TemporalError, PostgresError, StoreError, OverloadedError)
 """Errors that say nothing about the command."""
 
@@ -60,7 +60,7 @@ class LocalReader:
 
 
 async def keep_doing_commands(db: Database, client: Client, queue: str) -> None:
-    """Do the commands that are open, again and again, until cancelled."""
+    """Execute the open commands periodically, until cancelled."""
     operator = Operator(client, LocalReader(db), queue)
     async for _ in Every(PERIOD_SECONDS):
         with logged(log, "can't look for commands: %s", PostgresError, action="commands_failed"):
@@ -69,7 +69,7 @@ async def keep_doing_commands(db: Database, client: Client, queue: str) -> None:
 
 
 async def do_commands(db: Database, operator: Operator) -> int:
-    """Do the commands that are open; returns how many were claimed."""
+    """Execute the open commands; returns how many were claimed."""
     claimed = await command_requests.claim_requests(db, CLAIMED_AT_ONCE)
     doing = {asyncio.create_task(_do(db, operator, command)): command for command in claimed}
     try:
@@ -81,7 +81,9 @@ async def do_commands(db: Database, operator: Operator) -> int:
 
 
 async def _release(db: Database, doing: Mapping[asyncio.Task[None], CommandView]) -> None:
-    """Leave commands that can't be done before this process ends to other orchestrators, at once."""
+    """Release commands that can't be finished before this process ends, so that other orchestrators can claim them at
+    once.
+    """
     _, late = await asyncio.wait(doing, timeout=ENDING_SECONDS) if doing else (set(), set())
     for task in late:
         task.cancel()
@@ -91,7 +93,7 @@ async def _release(db: Database, doing: Mapping[asyncio.Task[None], CommandView]
 async def _do(db: Database, operator: Operator, command: CommandView) -> None:
     key = command.command_id
     try:
-        if command.result is not None:  # the store has done it: its workflow gets a signal
+        if command.result is not None:  # the store has executed it: the workflow gets a signal
             await notify_run(db, operator.client, command.run)
             await command_requests.finish_request(db, key, None, None)
             return
@@ -104,9 +106,9 @@ async def _do(db: Database, operator: Operator, command: CommandView) -> None:
             await _postpone(db, command, error)
             return
         refused = ChangeResult(accepted=False, reason=error.message.removeprefix(f"run {command.run} refused: "))
-        # An earlier try may have been done meanwhile, and have ended the run, which then refuses this one.
+        # An earlier try may have succeeded and ended the run, which then refuses this one.
         await _finish(db, command, await command_requests.outcome_of_request(db, command) or refused)
-    except Exception as error:  # no error of one command may keep other runs' commands undone
+    except Exception as error:  # an error of one command must not block those of other runs
         await _postpone(db, command, error)
     else:
         await _finish(db, command, result)

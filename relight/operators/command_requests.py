@@ -1,10 +1,11 @@
-"""Commands that came over HTTP: rows until an orchestrator has done them.
+"""Commands that came over HTTP: rows until an orchestrator has executed them.
 
-The store service has no Temporal client: it writes the command, and an orchestrator does it. So a command that was
-acknowledged survives whatever dies next, Temporal included, and is done once: its key is the update's id.
+The store service has no Temporal client: it writes the command, and an orchestrator executes it. So an acknowledged
+command survives the failure of any process, Temporal included, and is executed once, since its key is the update's id.
 
-Pause, stop and cancel are facts of the run that its workflow reads, so they are done here, with the command's row and
-the audit row in one transaction; the orchestrator only signals the workflow, so that it learns of them at once.
+Pause, stop and cancel are stored in the run's row, which its workflow reads. So they are executed here, with the
+command's row and the audit row in one transaction; the orchestrator only signals the workflow, which then reads them at
+once.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ CLAIM_SECONDS = 60.0
 
 
 async def add_request(db: Database, key: str, run: str, action: str, value: dict[str, Any]) -> CommandView:
-    """Write the row of a command, once; one that is a fact of the run is done with it.
+    """Write the row of a command, once; pause, stop and cancel are executed with it.
 
     Raises:
         NotFoundError: there is no such run.
@@ -54,7 +55,7 @@ async def _answer(db: Database, connection: Connection, key: str, result: Change
 
 
 async def outcome_of_request(db: Database, command: CommandView) -> ChangeResult | None:
-    """The result of a command that an orchestrator did and did not record, because it died before."""
+    """The result of a command that an orchestrator executed without recording it, because it died."""
     spec = COMMANDS.get(command.action)
     if spec and spec.model in (Fork, Replay):
         made = await db.row("made_by_request", command.command_id)
@@ -78,7 +79,7 @@ async def get_request(db: Database, key: str) -> CommandView:
 
 
 async def claim_requests(db: Database, limit: int) -> list[CommandView]:
-    """Claim commands that no orchestrator is doing, oldest first, one of each run."""
+    """Claim commands that no orchestrator executes, oldest first, one of each run."""
     return [CommandView.model_validate(dict(row)) for row in await db.fetch("claim_requests", limit, CLAIM_SECONDS)]
 
 

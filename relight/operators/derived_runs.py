@@ -27,12 +27,12 @@ REPLAYABLE = (
 )
 REPLAYABLE_TOO = ("steps", "verl", "vllm")
 FROM_THE_PLAN = ("algorithm", "sampling", "group_size", "batch_size")
-"""What can change while a run is live, so that a step's plan knows it better than the run's file."""
+"""Keys that can change while a run is live, so that a step's plan is more recent than the run's file."""
 
 
 @dataclass(frozen=True)
 class Derived:
-    """What a run with a parent is started with."""
+    """The input of a run with a parent."""
 
     file: RunFile
     parent: Parent
@@ -44,14 +44,14 @@ def derive(
     versions: Sequence[VersionView],
     command: commands.Fork | commands.Replay,
 ) -> Derived:
-    """The file of a run that comes from `parent`.
+    """The file of a run that is derived from `parent`.
 
     Args:
         plan: of the step that the run starts from; None at step 0.
         versions: of the parent.
 
     Raises:
-        ConfigError: it names what can't be changed, or the steps that there are checkpoints of.
+        ConfigError: it names the key that can't be changed, or the steps that have checkpoints.
     """
     replay = isinstance(command, commands.Replay)
     first = (parent.parent_step or 0) if command.from_step is None else command.from_step
@@ -74,14 +74,14 @@ def set_key(data: dict[str, Any], key: str, value: Any) -> None:
     """Set a dotted key.
 
     Raises:
-        ConfigError: what stands before a dot is no section.
+        ConfigError: the part before a dot is not a section.
     """
     *parents, last = key.split(".")
     place = data
     for depth, name in enumerate(parents, start=1):
         below = place.setdefault(name, {})
         if not isinstance(below, dict):
-            raise ConfigError(f"{key}: {'.'.join(parents[:depth])} is no section but {below!r}")
+            raise ConfigError(f"{key}: {'.'.join(parents[:depth])} is not a section but {below!r}")
         place = below
     place[last] = value
 

@@ -1,7 +1,7 @@
-"""What operators do to runs, the same for the command line and for commands that came over HTTP.
+"""Executes commands to runs, for the command line and for commands that came over HTTP.
 
-A live run gets an update of its workflow, and answers after its audit row. A run that no workflow drives is started
-again from Postgres alone (`resume`), or as a run of its own with a parent (`fork`, `replay`).
+A live run gets an update of its workflow, which answers after its audit row. A run that no workflow drives is started
+again from Postgres (`resume`). `fork` and `replay` start a new run with a parent.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ async def send_command(
 
 @dataclass(frozen=True)
 class Operator:
-    """Gives commands to runs."""
+    """Sends commands to runs."""
 
     client: Client
     reader: Reader
@@ -81,10 +81,10 @@ class Operator:
     """Task queue of the orchestrators."""
 
     async def do(self, run: str, action: str, value: dict[str, Any], key: str | None = None) -> ChangeResult:
-        """Do any command by its name; the value is what its model takes.
+        """Execute any command by its name; `value` has the fields of its model.
 
         Raises:
-            RelightError: why it can't be done.
+            RelightError: why it can't be executed.
         """
         spec = commands.COMMANDS[action]
         if spec.live and spec.model is not commands.Resume:
@@ -98,7 +98,7 @@ class Operator:
         return await self.start_derived(run, command)
 
     async def resume(self, run: str, command: commands.Resume, key: str | None = None) -> ChangeResult:
-        """Lift a pause, or drive a run again that no workflow drives (rule 19).
+        """Lift a pause, or start a new workflow for a run that none drives (rule 19).
 
         Raises:
             ConfigError: the run is finished.
@@ -125,7 +125,7 @@ class Operator:
         return ChangeResult(accepted=True, before=view.status, after=after, effective_step=view.step + 1)
 
     async def _is_driven(self, run: str) -> bool:
-        """Whether a workflow drives a run. One that has recorded the run's end closes a moment later."""
+        """Whether a workflow drives a run. A workflow closes shortly after it has recorded the run's end."""
         for _ in range(CLOSING_TRIES):
             if not await is_driven(self.client, run):
                 return False
@@ -139,10 +139,10 @@ class Operator:
         return True
 
     async def start_derived(self, run: str, command: commands.Fork | commands.Replay) -> ChangeResult:
-        """Start a run that comes from another one.
+        """Start a fork or a replay of a run.
 
         Raises:
-            ConfigError: a key that can't be changed, or a step that there is no checkpoint of.
+            ConfigError: a key can't be changed, or the step has no checkpoint.
         """
         parent = await self.reader.run(run)
         first = parent.parent_step or 0 if command.from_step is None else command.from_step
@@ -192,5 +192,5 @@ class Operator:
 
 
 def own_file(view: RunView) -> dict[str, Any]:
-    """A run's file as this release knows it."""
+    """A run's file, parsed by this release."""
     return {key: value for key, value in view.file.items() if key in RunFile.model_fields}

@@ -1,7 +1,7 @@
 """Starts a run that was requested over HTTP, and waits until it has begun.
 
-Done again after its orchestrator died, it finds what is there: the run's row, or the workflow, whose memo names the
-request. So one request starts one workflow, also where the orchestrator that started it died before it knew.
+If the orchestrator dies, the next one finds the run's row, or the workflow, whose memo names the request. So one
+request starts one workflow.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from relight.types.views import CommandView
 MEMO_KEY = "relight_start"
 LOOKS = 10
 LOOK_SECONDS = 0.2
-"""Other commands wait meanwhile; a run that takes longer is checked again later."""
+"""The longest wait, during which other commands wait too; after it the run is checked again later."""
 
 
 async def start(db: Database, client: Client, queue: str, request: CommandView) -> ChangeResult:
-    """Start the run, unless that was done before, and wait until it has begun.
+    """Start the run, unless it was started before, and wait until it has begun.
 
     Raises:
         ConfigError: it can't begin; the message is its workflow's.

@@ -1,7 +1,7 @@
-"""What Temporal says of the workflow that drives a run: whether it is open, and how it ended.
+"""The state of the workflow that drives a run: whether it is open, and how it ended.
 
-A run's row names the server and namespace under which it was started. Another namespace has no such workflow, also
-where the run is driven; so only the stored one decides that a run's workflow is lost.
+A run's row names the server and the namespace in which it was started. Other namespaces do not know the workflow even
+if it runs, so only the stored one can show that it is lost.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ CONNECT_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class RunWorkflowState:
-    """The workflow of a run, as one namespace knows it."""
+    """The state of a run's workflow in one namespace."""
 
     execution: str | None = None
     """Its newest execution."""
     ended: str | None = None
     """How it ended, as the end of a sentence; None while it is open."""
     cancelled: bool = False
-    """It ended by a cancel."""
+    """It was cancelled."""
     lost: bool = False
-    """It ended without an act of a client and without an error of its own."""
+    """It ended without a client's request and without an error of its own."""
     foreign: bool = False
     """The run was started under another namespace, or at another address, which answers."""
 
@@ -53,7 +53,7 @@ class RunWorkflowState:
 
 
 async def execution_of(client: Client, workflow_id: str) -> WorkflowExecutionDescription | None:
-    """The newest execution of a workflow; None where the namespace has none."""
+    """The newest execution of a workflow; None if the namespace has none."""
     try:
         return await client.get_workflow_handle(workflow_id).describe()
     except RPCError as error:
@@ -63,7 +63,7 @@ async def execution_of(client: Client, workflow_id: str) -> WorkflowExecutionDes
 
 
 def is_open(execution: WorkflowExecutionDescription | None) -> bool:
-    """Whether an execution is there and has not ended."""
+    """Whether an execution exists and has not ended."""
     return execution is not None and execution.status is WorkflowExecutionStatus.RUNNING
 
 
@@ -71,7 +71,7 @@ async def is_driven(client: Client, run: str) -> bool:
     """Whether a workflow drives a run.
 
     Raises:
-        TemporalError: the server does not answer that.
+        TemporalError: the server refuses to answer.
     """
     with refusals_as_temporal_error(f"describe {names.train_id(run)}"):
         return is_open(await execution_of(client, names.train_id(run)))
@@ -93,7 +93,7 @@ async def run_workflow_state(client: Client, run: Mapping[str, Any]) -> RunWorkf
 
 
 async def _elsewhere(client: Client, address: str) -> RunWorkflowState | None:
-    """A run that was started at another address is that server's, as long as there is one; None where it is ours."""
+    """The state of a run that was started at another address that answers, and so is that server's; else None."""
     config = replace(client.service_client.config, target_host=address)
     try:
         there = await asyncio.wait_for(ServiceClient.connect(config), CONNECT_SECONDS)
@@ -125,7 +125,7 @@ def _is_lost(last: HistoryEvent) -> bool:
 
 
 def _how_it_ended(last: HistoryEvent, status: str) -> str:
-    """How an execution ended: by whom, or of what."""
+    """How an execution ended: which client ended it, or which error."""
     if last.HasField("workflow_execution_terminated_event_attributes"):
         terminated = last.workflow_execution_terminated_event_attributes
         client = terminated.identity or "a client without a name"

@@ -39,14 +39,14 @@ async def signal_workflows(
 
 
 async def cancel_workflow(client: Client, run: str, execution: str) -> None:
-    """Have Temporal cancel an execution of a run's workflow: this one, never another that drives the run by now."""
+    """Cancel this execution of a run's workflow, never a later one that drives the run by now."""
     fault_point(FaultPoint.CANCEL_TO_SEND)
     await _unless_gone(client.get_workflow_handle(names.train_id(run), run_id=execution).cancel())
     fault_point(FaultPoint.CANCEL_SENT)
 
 
 async def notify_run(db: Database, client: Client, run: str) -> None:
-    """Send a run's workflow what its row says: that it is cancelled, or whether it is paused."""
+    """Signal a run's workflow that its row changed: the run is cancelled, paused or resumed."""
     execution = await execution_of(client, names.train_id(run))
     row = await db.row("get_run", run)
     if execution is None or row is None or row["status"] != "running":
@@ -59,7 +59,7 @@ async def notify_run(db: Database, client: Client, run: str) -> None:
 
 
 async def give_notice(client: Client, notice: Notice) -> None:
-    """Send a run's workflow what the store found."""
+    """Signal a run's workflow what the store found."""
     await _unless_gone(client.get_workflow_handle(names.train_id(notice.run)).signal(names.NOTICE, notice))
 
 
@@ -74,7 +74,7 @@ async def _signal_batches(db: Database, client: Client, run: str, signal: str, l
 
 
 async def _unless_gone(call: Awaitable[None]) -> None:
-    """Await a call to a workflow; one that has ended is left alone."""
+    """Await a call to a workflow; ignored if the workflow has ended."""
     try:
         await call
     except RPCError as error:

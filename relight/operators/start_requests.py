@@ -1,8 +1,8 @@
 """Runs that were requested over HTTP: rows of `commands`, until an orchestrator has started them.
 
-The row is the acknowledgement: the store service needs no Temporal, and whatever dies between row and workflow, the
-run is started, once. A name stands for one run: requested again with the same file it is the same request; one that
-could not be started may be requested again.
+The request is acknowledged once its row is written, so the store service needs no Temporal, and the run is started once
+even if processes die. A name identifies one run: the same name and file again is the same request. A run that could not
+be started may be requested again.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ async def request_start(db: Database, run: str, file: RunFile, actor: str) -> No
     """Write the row of a request to start a run, unless it has begun or was requested already.
 
     Raises:
-        InvalidRequestError: the name is none, or the file names a data set that is not there.
+        InvalidRequestError: the name is invalid, or the file names a data set that is not in the store.
         ConflictError: the name belongs to another file.
     """
     if not RUN_NAME.fullmatch(run):
-        raise InvalidRequestError(f"name: {run[:100]!r} is none; it must match {RUN_NAME.pattern}")
+        raise InvalidRequestError(f"name: {run[:100]!r} is invalid; it must match {RUN_NAME.pattern}")
     async with db.transaction() as connection:
         await _check_sets(db, connection, file)
         if await is_there(db, run, file, connection):
@@ -75,7 +75,7 @@ async def _request_again(
     db: Database, connection: Connection, known: CommandView, value: dict[str, Any], file: RunFile
 ) -> None:
     if known.action != START:
-        raise ConflictError(f"name: {known.run!r} can't be had: a command has the id {known.command_id}")
+        raise ConflictError(f"name: {known.run!r} is not available: a command has the id {known.command_id}")
     if known.done_at is not None:  # refused, or its run is gone
         await db.execute("renew_request", known.command_id, value, value["actor"], connection=connection)
         return
@@ -90,14 +90,14 @@ def _name_conflict(run: str, how: str, before: dict[str, Any], file: RunFile) ->
 
 
 def mark_of(request: CommandView) -> str:
-    """What the workflow bears that was started for a request; a run that is requested anew has another."""
+    """The id of a request in its workflow's memo; a run that is requested again has another."""
     return f"{request.command_id}@{request.created_at.isoformat()}"
 
 
 async def cancel_request(db: Database, key: str, run: str, actor: str) -> CommandView | None:
-    """Cancel a run that was requested and has not begun; None where there is no such request.
+    """Cancel a run that was requested and has not begun; None if there is no such request.
 
-    A workflow that an orchestrator started for it meanwhile ends where it would begin the run.
+    A workflow that an orchestrator started for it meanwhile ends before it begins the run.
     """
     async with db.transaction() as connection:
         row = await db.row("lock_request", start_key(run), connection=connection)
@@ -117,7 +117,7 @@ async def cancel_request(db: Database, key: str, run: str, actor: str) -> Comman
 
 
 async def get_run(db: Database, run: str) -> RunView:
-    """A run as it stands, also before it has begun.
+    """A run, also before it has begun.
 
     Raises:
         NotFoundError: there is none, and none was requested.

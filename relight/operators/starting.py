@@ -32,12 +32,12 @@ async def start_run(
     """Start `train/<run>`.
 
     Args:
-        extra: keys of the input beside the run file's own.
-        new: no workflow of this id may have ended well before.
-        memo: what the workflow carries beside its input.
+        extra: further keys of the input, in addition to the run file's.
+        new: fail if a workflow of this id has completed before.
+        memo: of the workflow.
 
     Raises:
-        WorkflowAlreadyStartedError: it is under way, or was there before.
+        WorkflowAlreadyStartedError: it is under way, or completed before.
         TemporalError: the server refused.
     """
     reuse = WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY if new else WorkflowIDReusePolicy.ALLOW_DUPLICATE
@@ -64,7 +64,7 @@ def _search_attributes(run: str, file: RunFile) -> TypedSearchAttributes:
 
 
 def _details(file: RunFile) -> str:
-    """What the Web UI shows of the run for as long as it is kept."""
+    """The static details of the run in the Web UI."""
     rows = [
         ("agent", file.agent),
         ("model", file.model),

@@ -1,1 +1,1 @@
-"""Child processes: tied to their parent, logged to a file, ended with all that they started."""
+"""Child processes: killed with their parent and with all that they started, logged to a file."""

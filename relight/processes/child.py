@@ -1,4 +1,4 @@
-"""A child process: in a session of its own, its output appended to a log file, ended with what it started."""
+"""A child process in a session of its own; its output goes to a log file, and it is killed with all that it started."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TAIL_BYTES = 64 * 1024
 
 
 def tied_to_parent(command: Sequence[str], death_signal: signal.Signals, user: str | None) -> list[str]:
-    """The command, tied to this process: the kernel sends it `death_signal` when this process dies."""
+    """The command, wrapped so that the kernel sends it `death_signal` when this process dies."""
     return [*_launcher(parent_death_tie), str(int(death_signal)), user or "-", *command]
 
 
@@ -103,11 +103,11 @@ class ChildProcess:
 
     @property
     def pids(self) -> list[int]:
-        """The child and all of its session, as far as they live."""
+        """The living processes of the child's session."""
         return process_group_reaper.members_of_session(self.pid)
 
     async def wait(self) -> int:
-        """Wait until the child itself has ended; what it started may live on until `kill`."""
+        """Wait until the child itself has ended; processes that it started may run until `kill`."""
         return await self._process.wait()
 
     async def stop(self, grace_seconds: float, number: signal.Signals = signal.SIGTERM) -> None:

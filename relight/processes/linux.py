@@ -1,7 +1,6 @@
-"""What Linux knows about processes: children, threads, parents' deaths, out-of-memory kills.
+"""Functions on Linux processes: children, threads, parents' deaths, out-of-memory kills.
 
-Read from /proc and prctl without a third-party package, since the process that forks attempts holds as little as it
-can.
+They use /proc and prctl without a third-party package, since the process that forks attempts must stay small.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ def signal_name(number: int) -> str:
 
 
 def name_process(name: str) -> None:
-    """What `ps` and `top` show, 15 characters of it."""
+    """Set the name that `ps` and `top` show; at most 15 characters."""
     _prctl(_PR_SET_NAME, name.encode())
 
 
@@ -60,7 +59,7 @@ def children(pid: int) -> list[int]:
 
 
 def thread_count() -> int:
-    """Threads of this process, those of C libraries too."""
+    """The number of threads of this process, including those of C libraries."""
     return len(os.listdir("/proc/self/task"))
 
 
@@ -71,7 +70,7 @@ def data_bytes() -> int:
 
 
 def kill(pid: int) -> bool:
-    """SIGKILL; False where there is no such process."""
+    """SIGKILL; False if there is no such process."""
     try:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -103,12 +102,12 @@ def _carries(pid: int, marker: bytes) -> bool:
 
 
 def alive(pid: int) -> bool:
-    """Whether a process is there and not merely waiting to be reaped."""
+    """Whether a process exists and is not a zombie."""
     return state_of(pid)[0]
 
 
 def oom_kills() -> int:
-    """How often the kernel killed for lack of memory: in this control group, or else on this machine."""
+    """How many processes the kernel killed for lack of memory: in this control group, or else on this machine."""
     for path, key in (*_memory_files(), (Path("/proc/vmstat"), "oom_kill")):
         with suppress(OSError, ValueError):
             for line in path.read_text().splitlines():

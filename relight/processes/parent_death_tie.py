@@ -16,7 +16,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def become(user: str) -> None:
-    """Be that user from here on, without root's groups, with files that only it can read."""
+    """Change to that user, without root's groups and with a umask for private files."""
     entry = pwd.getpwnam(user)
     os.setgroups([])
     os.setgid(entry.pw_gid)

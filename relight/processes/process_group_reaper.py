@@ -23,12 +23,12 @@ _HANDLED = {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD}
 
 
 def processes() -> Iterator[int]:
-    """Every process that can be seen."""
+    """All visible processes."""
     return (int(name) for name in os.listdir("/proc") if name.isdigit())
 
 
 def state_of(pid: int) -> tuple[bool, int, int]:
-    """Whether a process is there and not merely waiting to be reaped, its parent, and its session; 0 for none."""
+    """Whether a process runs (and is not a zombie), its parent, and its session; 0 for none."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             state, parent, _group, session = file.read().rpartition(b")")[2].split()[:4]

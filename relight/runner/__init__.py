@@ -1,5 +1,4 @@
-"""Runs attempts: an agent in a process of its own (`isolated`) or beside others (`shared`).
+"""Runs attempts: each agent in a process of its own, or in a process shared with others.
 
-Import what you need from its modules: this package imports nothing by itself, since the template process that forks
-attempts must stay small.
+Import from its modules: this package imports nothing by itself, since the process that forks attempts must stay small.
 """

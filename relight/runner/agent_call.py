@@ -1,4 +1,4 @@
-"""One call of an agent, and what came of it."""
+"""One call of an agent and its outcome."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from relight.types.wire import OpenedAttempt, SpanRecord
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentCall:
-    """What to run: an agent by name, on a task, for one attempt."""
+    """A call: an agent by name, a task, and the attempt."""
 
     call_id: str
     """The attempt's id; no two running calls may share one."""
@@ -33,11 +33,11 @@ class AgentCall:
     """JSON of the `AttemptedRollout` that the agent may ask for, without its input."""
     trace_id: str = field(default_factory=new_trace_id)
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Further variables for a process of its own."""
+    """Further environment variables, for a process of its own."""
     memory_limit_bytes: int | None = None
-    """What each process of the attempt may allocate on top of the template; for a process of its own."""
+    """Memory that each process of the attempt may allocate beyond the fork server's; for a process of its own."""
     alone: bool = False
-    """Run it in a process of its own also where others share one."""
+    """Run it in a process of its own even if others share one."""
 
     @classmethod
     def from_opened(cls, opened: OpenedAttempt, agent: str, **options: Any) -> AgentCall:
@@ -59,7 +59,7 @@ class AgentCall:
         )
 
     def by_way_of(self, endpoint: str) -> AgentCall:
-        """The same call, whose model and those of its resources at the same gateway are reached at another address."""
+        """The same call with another address for its model and for those of its resources at the same gateway."""
         if self.llm is None:
             return self
         gateway, host = urlsplit(self.llm.endpoint), urlsplit(endpoint)
@@ -119,7 +119,7 @@ def _rollout_of(opened: OpenedAttempt) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class AgentError:
-    """What an agent raised."""
+    """An exception that an agent raised."""
 
     type: str
     message: str
@@ -128,36 +128,36 @@ class AgentError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentOutcome:
-    """How a call ended. A call that went badly is data, not an exception."""
+    """How a call ended. A failed call is data, not an exception."""
 
     kind: Literal["returned", "raised", "died", "killed"]
-    """`died`: the process ended without a result. `killed`: we ended it, for `reason`."""
+    """`died`: the process ended without a result. `killed`: the runner killed it, for `reason`."""
     value: Any = None
-    """What it returned, where JSON holds that in 1 MiB."""
+    """The return value, if its JSON has at most 1 MiB."""
     invalid: str | None = None
-    """Why the returned value is neither a reward nor nothing."""
+    """Why the returned value is neither a reward nor None."""
     rewards: Mapping[str, float] = field(default_factory=dict[str, float])
     """The last reward, returned or emitted; the primary one first."""
     feedback: str | None = None
-    """What was said beside the last reward."""
+    """The feedback that was given with the last reward."""
     spans: tuple[SpanRecord, ...] = ()
-    """In the order in which they came; empty where the caller took them one by one."""
+    """In order of arrival; empty if the caller took them one by one."""
     spans_dropped: int = 0
-    """Spans beyond the attempt's allowance, or malformed."""
+    """The number of spans that were malformed or over the limit."""
     error: AgentError | None = None
     reason: FailureClass | None = None
-    """Why it was killed, or `infrastructure` where the platform lost it."""
+    """Why it was killed, or `infrastructure` if the platform lost it."""
     detail: str = ""
     """One line about `reason`."""
     exit: ExitReport = field(default_factory=ExitReport)
-    """How its process ended, where it had one of its own."""
+    """How its process ended, if it had one of its own."""
     out_of_memory: bool = False
     output: str = ""
-    """The end of what it printed."""
+    """The end of its output."""
     output_bytes: int = 0
-    """How much it printed."""
+    """The size of its output in bytes."""
     died_with: bool = False
-    """A process that it shared with other attempts died, by no known fault of one of them."""
+    """A process that it shared with other attempts died, and it is not known which of them caused that."""
     duration_seconds: float = 0.0
 
     @property
@@ -167,7 +167,7 @@ class AgentOutcome:
 
     @property
     def failure_class(self) -> FailureClass | None:
-        """None for a call that returned; whether its reward is missing is not judged here."""
+        """None for a call that returned, even without a reward."""
         if self.kind == "returned":
             return FailureClass.INVALID_REWARD if self.invalid else None
         if self.reason is not None:
@@ -176,7 +176,7 @@ class AgentOutcome:
 
     @property
     def message(self) -> str:
-        """One line for people; empty where all went well."""
+        """A message in one line; empty if the call succeeded."""
         if self.kind == "returned":
             return self.invalid or ""
         if self.error is not None:

@@ -1,4 +1,4 @@
-"""The environment of agents: a short list of names, and those that the user passes on. No secret of the runner's."""
+"""The environment of agents: a short list of variables, and those that the user passes on; no secret of the runner."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ ALLOWED_PREFIXES: Final = ("PYTHON", "LC_")
 SINGLE_THREADED: Final = dict.fromkeys(
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"), "1"
 )
-"""Many attempts share a machine, and the process that they are forked from must have one thread only."""
+"""Limits of thread pools: many attempts share a machine, and the fork server must have only one thread."""
 MARKER: Final = "RELIGHT_TEMPLATE"
-"""Carries the template's id, by which its descendants are found when it died before them."""
+"""Variable with the fork server's id, which identifies its descendants after it died."""
 
 
 def agent_environment(own: Mapping[str, str], passed: Iterable[str], template_id: str) -> dict[str, str]:
-    """What the template process, and so every agent, starts with. `passed` names variables of ours to hand on."""
+    """The environment of the fork server and so of every agent. `passed` names variables of this process to pass on."""
     chosen = set(passed)
     kept = {name: value for name, value in own.items() if name in chosen or _allowed(name)}
     return SINGLE_THREADED | kept | {MARKER: template_id}

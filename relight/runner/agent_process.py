@@ -1,4 +1,4 @@
-"""What the two kinds of agent process have in common: doing a call, and telling the runner about it."""
+"""Code of both kinds of agent processes: executing a call and reporting to the runner."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Reporter:
         self.tell("span", span=span)
 
     def tell(self, op: str, **fields: Any) -> None:
-        """Send a message. One that is too long is dropped, and the runner learns that something was."""
+        """Send a message. One that is too long is dropped and reported as dropped."""
         try:
             frames.send(self._channel, orjson.dumps({"op": op, "call": self._call, **fields}))
         except (frames.FrameError, TypeError) as error:
@@ -48,13 +48,13 @@ class Reporter:
 
 
 def start(agents: Mapping[str, LoadedAgent], request: Mapping[str, Any]) -> Any:
-    """The agent's result, or what to await for it."""
+    """The agent's result, or an awaitable for it."""
     given = Invocation(request["task"], llm=request["llm"], resources=request["resources"], rollout=request["rollout"])
     return agents[request["agent"]].agent.invoke(given)
 
 
 def report_result(reporter: Reporter, value: Any) -> None:
-    """Sort out what the agent returned, and send it; a reward goes as a span too, as if it had been emitted."""
+    """Parse and send the agent's return value; a reward is also sent as a span, as if it had been emitted."""
     returned = sort_out(value)
     for span in returned.spans:
         send(span)
@@ -104,7 +104,7 @@ def reseed() -> None:
 
 
 def flush() -> None:
-    """Push out what was printed."""
+    """Flush the output streams."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):  # the agent may have put anything there
             stream.flush()

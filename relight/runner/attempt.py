@@ -1,8 +1,8 @@
-"""One attempt from opening to finishing: the agent runs in isolation, this module supervises it.
+"""Supervises one attempt, from opening to finishing; the agent runs in isolation.
 
-The store decides whether anything runs at all, and what an ending means; the runner judges the deadlines of rollouts
-that a workflow dispatches. Whatever the agent does is data. What raises here is a failure of the platform, which the
-activity's own retries take care of.
+The store decides whether the attempt runs and what its end means for the rollout. The runner checks the deadlines of
+rollouts that a workflow dispatches. A failure of the agent is data; an exception here is a failure of the platform,
+after which Temporal retries the activity.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from relight.types.rollout import FailureClass
 from relight.types.wire import AttemptOutcome, FinishRequest, GradingRequest, OpenedAttempt, SpanRecord
 
 SPAN_FLUSH_SECONDS = 0.5
-"""How long a span may wait at the runner before it goes to the store."""
+"""How long a span may wait in the runner before it is sent to the store."""
 STORE_HEARTBEAT_SECONDS = 10.0
 SOONEST_CHECK_SECONDS = 0.05
 MESSAGE_LENGTH = 1000
@@ -35,11 +35,11 @@ OF_THE_AGENT = frozenset({None, FailureClass.AGENT_ERROR, FailureClass.INVALID_R
     FailureClass.TIMEOUT,
     FailureClass.UNRESPONSIVE,
 }
-"""Ends that count for the agent, unless a call of it got lost."""
+"""Ends that count as the agent's, unless one of its model calls was lost."""
 
 
 class SpanBuffer:
-    """Spans on their way to the store: sent while the agent runs, the rest with the finish."""
+    """Buffers spans: sends them to the store while the agent runs, and the rest when the attempt is finished."""
 
     def __init__(self, store: AttemptStore, opened: OpenedAttempt) -> None:
         self.store = store
@@ -48,21 +48,21 @@ class SpanBuffer:
         self.last_at = time.monotonic()
 
     def add(self, span: SpanRecord) -> None:
-        """Take a span; it is a sign of life."""
+        """Add a span, which counts as a sign of life."""
         self.waiting.append(span)
         self.last_at = time.monotonic()
 
     async def send_while_running(self) -> None:
-        """Until cancelled. A span that was on its way then may be sent twice, and is stored once."""
+        """Send spans until cancelled. A span that is being sent at that moment may be sent again; it is stored once."""
         async for _ in Every(SPAN_FLUSH_SECONDS, at_once=False):
             if batch := self.waiting[:]:
-                with suppress(StoreError):  # it is away: they are sent again with the next ones
+                with suppress(StoreError):  # it does not answer: they are sent again with the next ones
                     await self.store.add_spans(self.opened.rollout_id, self.opened.attempt_id, self.opened.fence, batch)
                     del self.waiting[: len(batch)]
 
 
 class AttemptWatch:
-    """Runs one opened attempt and ends it when it is overdue or fenced off."""
+    """Runs one opened attempt, and ends it when it is overdue or superseded."""
 
     def __init__(
         self, store: AttemptStore, agents: AgentRunner, gateway: GatewayProbe, opened: OpenedAttempt, worker_id: str
@@ -74,15 +74,15 @@ class AttemptWatch:
         self.worker_id = worker_id
         self.spans = SpanBuffer(store, opened)
         self.begun = False
-        """False while it waits for its turn."""
+        """False while it waits to be started."""
         self.waited = GrowingTotal()
-        """The gateway's count of platform time, which a restart of it sets to 0."""
+        """The gateway's count of platform time, which is 0 again after a restart."""
 
     async def run(self, call: AgentCall) -> AttemptOutcome | None:
-        """Run the agent to its end and record how it ended; None where a grader is to say that.
+        """Run the agent and record its end; None if a grader has to finish the attempt.
 
         Raises:
-            ConflictError: fenced off; a newer attempt's result counts.
+            ConflictError: a newer attempt exists, whose result counts.
         """
         watchers = [
             asyncio.create_task(work) for work in (self._watch(), self._beat(), self.spans.send_while_running())
@@ -101,7 +101,7 @@ class AttemptWatch:
         return await self.store.finish_attempt(self._finish(outcome, failure, message))
 
     async def never_began(self, reason: FailureClass, detail: str) -> None:
-        """Close an attempt that was still waiting for its turn."""
+        """Close an attempt that was not started yet."""
         opened = self.opened
         with suppress(RelightError):
             await self.store.finish_attempt(
@@ -118,7 +118,7 @@ class AttemptWatch:
         await self.agents.kill(self.opened.attempt_id, reason, detail)
 
     async def _watch(self) -> None:
-        """Judge the deadlines; what the platform spent is asked for before one is acted on."""
+        """Check the deadlines; before one is enforced, the gateway is asked for the platform's time."""
         deadlines = Deadlines.of(self.opened.config, time.monotonic())
         while (at := deadlines.next_at) is not None:
             await asyncio.sleep(max(at - time.monotonic(), SOONEST_CHECK_SECONDS))
@@ -130,7 +130,7 @@ class AttemptWatch:
     async def _informed(self, deadlines: Deadlines) -> Deadlines:
         status = await self.gateway.status(self.opened)
         if status is None:
-            # It is unknown how long the platform kept the agent waiting: look again rather than blame the agent.
+            # It is unknown how long the platform kept the agent waiting: check again instead of failing the agent.
             return deadlines.excluding(deadlines.excluded_seconds + 1.0)
         platform_seconds = self.waited.read(status.waited_seconds) + self.agents.held_seconds(self.opened.attempt_id)
         deadlines = deadlines.excluding(platform_seconds).progressed(self.spans.last_at)
@@ -147,10 +147,10 @@ class AttemptWatch:
                 await self.kill(FailureClass.INFRASTRUCTURE, FENCED_OFF)
                 return
             except RelightError:
-                continue  # the store is away; that we were fenced off is learnt once it is back
+                continue  # the store does not answer; a fence is noticed once it is back
 
     async def _await_grading(self, outcome: AgentOutcome) -> None:
-        """Keep everything but the reward, which is not the agent's to give."""
+        """Store everything but the reward, which the grader gives."""
         opened = self.opened
         if self.spans.waiting:
             await self.store.add_spans(opened.rollout_id, opened.attempt_id, opened.fence, self.spans.waiting)
@@ -182,9 +182,11 @@ class AttemptWatch:
 
 
 async def with_outcome_checked(outcome: AgentOutcome, calls: CallLog) -> tuple[FailureClass | None, str]:
-    """Failure class and message. Where the way to the gateway lost a call that was never answered, it is the platform's
-    failure, whatever the agent raised or returned: one that catches every error gives a reward for what it never saw.
-    Where it lost none, the end counts, also while the gateway is away by then (rule 3).
+    """The outcome with failure class and message (rule 3).
+
+    If a model call was lost and never answered, the attempt is a failure of the platform, whatever the agent raised or
+    returned: an agent that catches every error would return a reward for an answer that it never got. Otherwise the end
+    counts, even if the gateway does not answer by then.
     """
     failure, message = outcome.failure_class, outcome.message
     if failure in OF_THE_AGENT and (fate := await calls.trouble()) is not None:
@@ -194,6 +196,6 @@ async def with_outcome_checked(outcome: AgentOutcome, calls: CallLog) -> tuple[F
 
 
 async def end_quietly(watch: AttemptWatch, reason: FailureClass, detail: str) -> None:
-    """End an attempt whose result no workflow waits for any more."""
+    """Kill and close an attempt whose result no workflow waits for."""
     with suppress(RelightError):
         await watch.kill(reason, detail)

@@ -25,11 +25,11 @@ from relight.types.wire import AttemptOutcome, OpenAnswer, OpenedAttempt, OpenRe
 HEARTBEAT_SECONDS = 2.0
 """Well under the workflow's heartbeat timeout of 10 s."""
 LAST_CHANCE = 4
-"""After so many deaths a rollout has the runner to itself; one more, and it is given up."""
+"""After so many deaths a rollout runs alone in a runner; after one more it is given up."""
 
 
 def execution_key(info: activity.Info) -> str:
-    """Names this execution of the activity. Its attempt number alone would not do: a reset starts that anew."""
+    """Identifies this execution of the activity. The attempt number alone is not unique, since a reset restarts it."""
     return f"{info.workflow_run_id}/{info.activity_id}/{info.attempt}/{info.started_time.isoformat()}"
 
 
@@ -56,7 +56,7 @@ class RunnerActivities:
 
     @activity.defn(name=names.RUN_ATTEMPT)
     async def run_attempt(self, attempt: AttemptInput) -> RolloutResult:
-        """Open, run and finish one attempt, or say why there is nothing to run."""
+        """Open, run and finish one attempt, or return why there is nothing to run."""
         async with heartbeating(HEARTBEAT_SECONDS):
             answer = await self.store.open_attempt(
                 OpenRequest(
@@ -100,23 +100,25 @@ class RunnerActivities:
             raise
 
     async def _in_turn(self, watch: AttemptWatch, call: AgentCall) -> AttemptOutcome | None:
-        """Run it; what has one death left runs while nothing else does."""
+        """Run it; a rollout with one death left runs alone."""
         async with self.solitude.enter(alone=watch.opened.deaths >= LAST_CHANCE):
             watch.begun = True
             return await watch.run(call)
 
     async def _cancelled(self, watch: AttemptWatch, running: asyncio.Task[AttemptOutcome | None]) -> None:
-        """The rollout was cancelled, or this process ends, or Temporal gave the attempt up."""
+        """Handle the cancel of the activity: the rollout was cancelled, this process stops, or Temporal gave the
+        attempt up.
+        """
         details = activity.cancellation_details()
         asked = details is not None and details.cancel_requested
         reason = FailureClass.CANCELLED if asked else FailureClass.INFRASTRUCTURE
-        ending = "handed back by a runner that ends" if is_ending() else "its runner lost touch with Temporal"
+        ending = "handed back by a runner that ends" if is_ending() else "its runner lost its connection to Temporal"
         why = "cancelled" if asked else ending
         if not watch.begun:
             running.cancel()
             await watch.never_began(reason, why)
         await end_quietly(watch, reason, why)
-        # The outcome is recorded by then, so that nothing of it is tried twice or stays open.
+        # The outcome is recorded by then, so nothing is run twice or stays open.
         await asyncio.gather(running, return_exceptions=True)
 
 
@@ -126,6 +128,6 @@ def _to_be_graded(opened: OpenedAttempt, try_number: int) -> RolloutResult:
 
 
 def result_of(outcome: AttemptOutcome) -> RolloutResult:
-    """What the workflow gets."""
+    """The result for the workflow."""
     given = outcome.model_dump(exclude={"try_number", "message"})
     return RolloutResult(**given, message=outcome.message[:500], tries=outcome.try_number)

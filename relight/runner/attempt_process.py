@@ -1,7 +1,7 @@
-"""The life of a forked process that runs one attempt: read the task, run the agent, send the result, end.
+"""A forked process that runs one attempt: it reads the task, runs the agent, sends the result, and exits.
 
-It ends by `os._exit`: nothing that the agent left behind (threads, exit handlers, an event loop that never stops)
-can hold it up once the result is sent. What the agent does before that is the caller's to judge, by killing it.
+It exits by `os._exit`, so that nothing the agent left (threads, exit handlers, an event loop that never stops) delays
+the exit after the result is sent. Before that the caller may kill it.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from relight.runner import agent_process, frames
 
 
 def run(agents: Mapping[str, LoadedAgent], channel: socket.socket) -> NoReturn:
-    """Everything, from a fresh fork to its end."""
+    """The whole life of a forked process."""
     own_pid = os.getpid()
     payload = frames.receive(channel)
     if payload is None:
-        os._exit(0)  # the runner changed its mind
+        os._exit(0)  # the runner has cancelled the call
     request = orjson.loads(payload)
     reporter = agent_process.Reporter(channel)
     _prepare(request)
@@ -41,14 +41,14 @@ def run(agents: Mapping[str, LoadedAgent], channel: socket.socket) -> NoReturn:
     else:
         report = (agent_process.report_result, value)
     if os.getpid() != own_pid:
-        os._exit(0)  # the agent forked, and this copy of it ran into our code
+        os._exit(0)  # the agent forked, and the copy returned into this code
     agent_process.flush()
     report[0](reporter, report[1])
     os._exit(0)
 
 
 def finish(value: Any) -> Any:
-    """What an agent returned, or, for an asynchronous one, what comes of it."""
+    """The agent's result; an asynchronous agent is awaited."""
     return _wait_for(value) if inspect.isawaitable(value) else value
 
 
@@ -71,7 +71,7 @@ def _prepare(request: Mapping[str, Any]) -> None:
 
 
 def _lift_memory_limit() -> None:
-    """So that there is room to say what happened."""
+    """Lift the memory limit, so that the error can be reported."""
     _limit_data(resource.getrlimit(resource.RLIMIT_DATA)[1])
 
 

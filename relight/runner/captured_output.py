@@ -1,6 +1,6 @@
-"""What a process printed: the last 64 KiB of it and how much it was.
+"""Captures the output of a process: its size and its last 64 KiB.
 
-The pipe is drained as fast as the loop allows, so a process that prints a gigabyte fills neither disk nor memory.
+The pipe is drained continuously, so a process that prints a gigabyte fills neither disk nor memory.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class OutputTail:
             del self._kept[: -self._limit_bytes]
 
     def text(self) -> str:
-        """What was kept, fit for JSON and Postgres; it begins with a whole character."""
+        """The captured end as text that JSON and Postgres can store; it begins with a whole character."""
         kept = bytes(self._kept[-self._limit_bytes :])
         if len(kept) < self.total_bytes:
             while kept and kept[0] & 0xC0 == 0x80:
@@ -50,7 +50,7 @@ class OutputPipe:
         self._loop.add_reader(self._reader, self._read)
 
     def close_child_end(self) -> None:
-        """The child has its copy of the writing end. Can be said twice."""
+        """Close this process' copy of the writing end; may be called twice."""
         if self.writer >= 0:
             os.close(self.writer)
         self.writer = -1
@@ -67,7 +67,7 @@ class OutputPipe:
         return bool(data)
 
     def close(self) -> None:
-        """Take what is in the pipe by now, and let go. A process that still holds it gets a broken pipe."""
+        """Read what is in the pipe and close it. A process that still writes to it gets a broken pipe."""
         if self._closed:
             return
         self._closed = True

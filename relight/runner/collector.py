@@ -1,6 +1,6 @@
-"""Gathers what the process of a call sends, and says in the end what came of the call.
+"""Collects the messages of a call's process, and makes the call's outcome from them.
 
-What it gathers was written by the agent's process, so nothing in it is taken on trust.
+The messages come from the agent's process, so they are validated.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Collector:
         self._started = time.monotonic()
 
     def kill(self, reason: FailureClass, detail: str) -> None:
-        """It is about to be killed; that counts unless its result is there already."""
+        """Record why it is about to be killed; ignored if its result has come already."""
         if self.ended is None and self._killed is None:
             self._killed = (reason, detail)
 
@@ -58,7 +58,7 @@ class Collector:
         return self._killed is not None
 
     def take(self, message: Mapping[str, Any], size_bytes: int) -> None:
-        """One message of its process."""
+        """Process one message."""
         match message.get("op"):
             case "span":
                 self._take_span(message.get("span"), size_bytes)
@@ -88,7 +88,7 @@ class Collector:
             self._hand_on(span)
 
     def _keep_rewards(self, rewards: dict[str, float], feedback: Any) -> None:
-        """The last ones count."""
+        """Keep the last rewards."""
         if rewards:
             self._rewards = rewards
             self._feedback = clean_text(feedback, MAX_FEEDBACK_CHARACTERS) if isinstance(feedback, str) else None
@@ -100,7 +100,7 @@ class Collector:
             self._callback_error = error
 
     def outcome(self, report: ExitReport, tail: OutputTail | None = None) -> AgentOutcome:
-        """The end of it. Raises what `on_span` raised."""
+        """The outcome of the call. Raises what `on_span` raised."""
         if self._callback_error is not None:
             raise self._callback_error
         tail = tail or self.tail

@@ -1,8 +1,8 @@
-"""When an attempt is overdue. Pure arithmetic: the caller brings the clock.
+"""Computes when an attempt is overdue, from times that the caller gives.
 
-Two deadlines: `timeout_seconds` since the start, and `unresponsive_seconds` since the last sign of life (a span or a
-generation). Time that the platform spent (waiting for an engine, for the store) counts for neither: the caller says
-how much of it there was so far, as one growing total, which it asks for again before it acts on a deadline.
+There are two deadlines: `timeout_seconds` since the start, and `unresponsive_seconds` since the last sign of life (a
+span or a generation). Time that the platform spent (waiting for an engine or the store) counts towards neither: the
+caller gives it as one growing total, and reads it again before it enforces a deadline.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Deadlines:
         return replace(self, last_progress=at, excluded_before_progress=self.excluded_seconds)
 
     def excluding(self, total_seconds: float) -> Deadlines:
-        """The platform has spent so much since the start, waits that are under way included. It never shrinks."""
+        """Set the platform time since the start, including waits under way. It never decreases."""
         return replace(self, excluded_seconds=max(self.excluded_seconds, total_seconds))
 
     @property
@@ -47,30 +47,30 @@ class Deadlines:
 
     @property
     def timeout_at(self) -> float | None:
-        """When it will have run too long, if the platform spends no more."""
+        """The time of the timeout, if the platform spends no more time."""
         return None if self.timeout_seconds is None else self.started + self.timeout_seconds + self.excluded_seconds
 
     @property
     def unresponsive_at(self) -> float | None:
-        """When it will have been silent too long, if the platform spends no more."""
+        """The time at which it is unresponsive, if the platform spends no more time."""
         if self.unresponsive_seconds is None:
             return None
         return self._since + self.unresponsive_seconds + self.excluded_seconds - self.excluded_before_progress
 
     @property
     def next_at(self) -> float | None:
-        """When to look again; None: never."""
+        """When to check next; None: never."""
         return min((at for at in (self.timeout_at, self.unresponsive_at) if at is not None), default=None)
 
     def due(self, now: float) -> FailureClass | None:
-        """What has passed by now; of both, the earlier."""
+        """The deadline that has passed; of both, the earlier one."""
         at = self.next_at
         if at is None or now < at:
             return None
         return FailureClass.TIMEOUT if at == self.timeout_at else FailureClass.UNRESPONSIVE
 
     def describe(self, due: FailureClass) -> str:
-        """One line for people."""
+        """The message for an attempt that missed this deadline."""
         excluded = f", {self.excluded_seconds:.1f} s of platform time not counted" if self.excluded_seconds else ""
         if due is FailureClass.TIMEOUT:
             return f"ran longer than timeout_seconds={self.timeout_seconds:g}{excluded}"

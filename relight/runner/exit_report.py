@@ -18,4 +18,4 @@ class ExitReport:
     lost: str | None = None
     """Why the platform lost it; None for a process that ended by itself or was killed on purpose."""
     excused: bool = False
-    """The loss is known not to be this call's doing."""
+    """It is known that this call did not cause the loss."""

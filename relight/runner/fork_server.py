@@ -1,6 +1,6 @@
-"""The template process as the runner sees it: started, asked to fork and to kill, buried when it dies.
+"""The runner's side of the fork server: starts it, sends fork and kill requests, cleans up when it dies.
 
-See `relight.runner.fork_server_process` for the other side.
+`relight.runner.fork_server_process` is the other side.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ _FORK_SECONDS: Final = 60.0
 _BURIAL_SECONDS: Final = 10.0
 _CLOSE_SECONDS: Final = 5.0
 HEALTHY_SECONDS: Final = 60.0
-"""A template that lived for longer is followed by another one without a pause."""
+"""A fork server that lived longer than this is replaced without a pause."""
 CLOSING: Final = "the runner is closing"
 
 
 @dataclass(frozen=True, slots=True)
 class ForkServerOptions:
-    """How to start a template."""
+    """How to start a fork server."""
 
     references: tuple[str, ...]
     passed_environment: tuple[str, ...] = ()
-    """Names of variables of this process that agents see too."""
+    """Names of variables of this process that agents get too."""
     python: str = sys.executable
     load_timeout_seconds: float = 600.0
     directory: str | None = None
-    """Where agents run; None is here."""
+    """The agents' working directory; None: that of this process."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServedAgent:
-    """An agent that the template has loaded."""
+    """An agent that the fork server has loaded."""
 
     name: str
     reference: str
@@ -58,7 +58,7 @@ class ServedAgent:
 
 @dataclass(frozen=True, slots=True)
 class LoadReport:
-    """What the template says when it is ready."""
+    """The fork server's report when it is ready."""
 
     agents: tuple[ServedAgent, ...]
     warnings: tuple[str, ...] = ()
@@ -74,7 +74,7 @@ class _Counters:
 
 
 class ForkServer:
-    """One template process, from start to burial."""
+    """One fork server process, from its start to the end of all its descendants."""
 
     def __init__(self, options: ForkServerOptions) -> None:
         self._options = options
@@ -87,10 +87,14 @@ class ForkServer:
         self._reaping = asyncio.Lock()
         self._buried = False
         self.lost: str | None = None
-        """Why it is gone."""
+        """Why it ended."""
 
     async def start(self) -> LoadReport:
-        """Import the agents. AgentLoadError says why that can't be done."""
+        """Import the agents.
+
+        Raises:
+            AgentLoadError: an agent can't be imported.
+        """
         try:
             return await self._start()
         except BaseException:
@@ -145,11 +149,11 @@ class ForkServer:
 
     @property
     def output(self) -> str:
-        """The end of what importing the agents printed."""
+        """The end of the output of importing the agents."""
         return self._output.tail.text()
 
     def fork(self, mode: Literal["attempt", "shared"], on_message: OnMessage) -> ForkedProcess:
-        """Ask for a process; `run` waits for it."""
+        """Request a process; `run` waits for it."""
         process = ForkedProcess(next(self._counters.numbers), on_message, self._kill)
         if self.lost is not None:
             process.has_exited(_lost(self.lost))
@@ -163,7 +167,7 @@ class ForkServer:
             self._post({"op": "kill", "id": number}, None)
 
     async def until_forked(self, process: ForkedProcess) -> None:
-        """A template that doesn't get to it in a minute is stuck, or stopped by an agent: it is given up."""
+        """Wait for the fork. A fork server that takes a minute, stopped by an agent for instance, is given up."""
         try:
             async with asyncio.timeout(_FORK_SECONDS):
                 await asyncio.shield(process.forked)
@@ -171,7 +175,7 @@ class ForkServer:
             self.give_up(f"the template process forked nothing for {_FORK_SECONDS:.0f} s")
 
     async def until_exited(self, process: ForkedProcess) -> ExitReport:
-        """Its end. Where the template died first, nothing that it had forked is alive when this returns."""
+        """Wait for its end. If the fork server died first, all its descendants have ended when this returns."""
         report = await asyncio.shield(process.exited)
         if self.lost is not None:
             await self.reap(self.lost)
@@ -232,7 +236,7 @@ class ForkServer:
         process.has_exited(_exit_report(message))
 
     def give_up(self, why: str) -> None:
-        """It is dead or no use: all that it had forked ends as lost."""
+        """Give the fork server up: all calls that it had forked end as lost."""
         if self.lost is not None:
             return
         self.lost = why
@@ -248,7 +252,7 @@ class ForkServer:
         self._outbox.clear()
 
     async def reap(self, why: str) -> None:
-        """Kill it and everything that descends from it, and wait until that is gone. Can be called many times."""
+        """Kill it and all its descendants, and wait for their end. May be called several times."""
         async with self._reaping:
             if self._buried or not hasattr(self, "_process"):
                 return
@@ -272,7 +276,7 @@ class ForkServer:
             await asyncio.sleep(0.01)
 
     async def close(self) -> None:
-        """Let it end: it kills what it has forked, and goes."""
+        """Let it kill all that it has forked, and exit."""
         if not hasattr(self, "_process"):
             return
         async with self._reaping:  # or a call that learns of it would kill the template before that has tidied up
@@ -289,12 +293,12 @@ def _lost(why: str) -> ExitReport:
 
 def _exit_report(message: dict[str, Any]) -> ExitReport:
     if message["op"] == "refused":
-        return ExitReport(lost=f"the attempt's process could not be made: {message['message']}", excused=True)
+        return ExitReport(lost=f"the attempt's process could not be created: {message['message']}", excused=True)
     return ExitReport(**message["report"])
 
 
 class ForkServerSupervisor:
-    """Keeps one template alive, and starts another when it died, with growing pauses if they die young."""
+    """Keeps one fork server alive; restarts it when it dies, with growing pauses if it dies early."""
 
     def __init__(self, options: ForkServerOptions) -> None:
         self._options = options
@@ -307,7 +311,7 @@ class ForkServerSupervisor:
 
     @property
     def report(self) -> LoadReport:
-        """What the first template said."""
+        """The report of the first fork server."""
         if self._report is None:
             raise RuntimeError("the runner was not started")
         return self._report
@@ -317,7 +321,7 @@ class ForkServerSupervisor:
         return self.report.agents
 
     async def ready(self) -> ForkServer:
-        """A template that is alive."""
+        """A fork server that is alive."""
         async with self._starting:
             if self._closed:
                 raise RuntimeError("the runner is closed")
@@ -345,7 +349,7 @@ class ForkServerSupervisor:
         self._report = report
 
     async def close(self) -> None:
-        """End the template and all that it has forked."""
+        """End the fork server and all that it has forked."""
         self._closed = True
         async with self._starting:
             if self._template is not None:

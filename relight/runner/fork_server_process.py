@@ -9,7 +9,7 @@ over the channel that came with the request. Requests and answers are JSON datag
 
 Nothing of an attempt outlives its process. Each child adopts the orphans among its descendants; when it ends they
 become children of this process, and a child of this process that is no attempt is killed, again and again until there
-is none. When the runner goes away (end of file) everything is killed and the template exits.
+is none. When the runner closes the socket (end of file) everything is killed and the template exits.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ class ForkServerProcess:
         self._agents = agents
         self._pid = os.getpid()
         self._attempts: dict[int, int] = {}
-        """Process id to the id of the request that asked for it."""
+        """Request ids by process id."""
         self._left_alone = set(linux.children(self._pid))
-        """Children that are no leftovers: those the agents' modules started, and those that not even SIGKILL ends."""
+        """Children that are not swept: those that agents' modules started, and those that SIGKILL does not end."""
         self._oom_kills = linux.oom_kills()
         self._woken, self._waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
     def serve(self) -> None:
-        """Until the runner is gone."""
+        """Serve until the runner is gone."""
         linux.adopt_orphans()
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
         signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
@@ -120,12 +120,12 @@ class ForkServerProcess:
             os.close(output)
             MODES[mode](self._agents, socket.socket(fileno=channel))
         finally:
-            os._exit(70)  # never back into the template's loop, whatever was raised
+            os._exit(70)  # never return into the fork server's loop, whatever was raised
 
     def _kill(self, number: int) -> None:
         for pid, owner in self._attempts.items():
             if owner == number:
-                linux.kill(pid)  # it may not have made its group yet
+                linux.kill(pid)  # it may not have set its group yet
                 linux.kill_group(pid)
 
     def _reap(self) -> None:
@@ -143,7 +143,7 @@ class ForkServerProcess:
                 self._tell(op="exited", id=number, report=report)
 
     def _reap_one(self) -> tuple[int | None, ExitReport] | None:
-        """An ended child's request (None for one that is no attempt) and end; None when no other has ended."""
+        """Request id (None if it is not an attempt) and end of an ended child; None if no other has ended."""
         try:
             pid, status, usage = os.wait4(-1, os.WNOHANG)
         except ChildProcessError:
@@ -163,7 +163,7 @@ class ForkServerProcess:
         return self._oom_kills > before
 
     def _sweep(self) -> int:
-        """Kill what ended attempts left behind, and what that leaves behind. How many processes it was."""
+        """Kill processes that ended attempts left, repeatedly; returns their number."""
         deadline = time.monotonic() + _SWEEP_SECONDS
         killed = 0
         while strays := self._strays():
@@ -189,7 +189,7 @@ class ForkServerProcess:
 
     def _end_everything(self) -> None:
         for pid in self._attempts:
-            linux.kill(pid)  # it may not have made its group yet
+            linux.kill(pid)  # it may not have set its group yet
             linux.kill_group(pid)
         self._attempts.clear()
         self._left_alone.clear()
@@ -197,7 +197,7 @@ class ForkServerProcess:
 
 
 def load(references: list[str]) -> tuple[dict[str, LoadedAgent], dict[str, Any]]:
-    """Import the agents; they, and what to tell the runner about them."""
+    """Import the agents; returns them and the report for the runner."""
     watch = ThreadWatch()
     with watch:
         agents = load_agents(*references)
@@ -211,9 +211,8 @@ def load(references: list[str]) -> tuple[dict[str, LoadedAgent], dict[str, Any]]
 
 
 def warm_up() -> None:
-    """Walk the path of a call with an agent that does nothing.
-
-    What Python caches on the first walk is then written once here, and not on pages that every child has to copy.
+    """Run a call with an agent that does nothing, so that Python's caches are filled here once and not in pages that
+    every child would have to copy.
     """
 
     async def nothing(task: Any) -> float:

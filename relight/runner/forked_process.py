@@ -1,4 +1,4 @@
-"""A process that the template forked, as the runner sees it: its channel, its output, its end."""
+"""The runner's side of a forked process: its channel, its output, its end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DATAGRAMS_A_TURN: Final = 16
 
 
 class ForkedProcess:
-    """Made before the fork, so that its ends of the pipes can be sent along with the request."""
+    """Created before the fork, so that the child's ends of the pipes can be sent with the request."""
 
     def __init__(self, number: int, on_message: OnMessage, kill: Callable[[int], None]) -> None:
         self.number = number
@@ -40,16 +40,16 @@ class ForkedProcess:
 
     @property
     def descriptors(self) -> list[int]:
-        """What to send along with the request to fork."""
+        """The descriptors to send with the fork request."""
         return [self._child_end.fileno(), self.output.writer]
 
     def close_child_ends(self) -> None:
-        """The template has its copies, or never will."""
+        """Close the child's ends: the fork server has its copies, or never will."""
         self._child_end.close()
         self.output.close_child_end()
 
     async def send(self, payload: bytes) -> None:
-        """Send a message. One to a process that has ended is lost, as its end says by itself."""
+        """Send a message. It is dropped if the process has ended."""
         async with self._sending:
             with suppress(OSError):
                 for datagram in frames.split(payload):
@@ -64,7 +64,7 @@ class ForkedProcess:
             self.forked.set_result(None)
 
     def has_exited(self, report: ExitReport) -> None:
-        """It has ended and writes no more: take what is left and close."""
+        """The process has ended: read the remaining messages and close."""
         if self.exited.done():
             return
         for _ in range(64):
@@ -85,7 +85,7 @@ class ForkedProcess:
             self._channel.close()
 
     def _read_some(self) -> bool:
-        """At most a few datagrams, so that one talkative process leaves time for the others. False: no more now."""
+        """Read at most a few datagrams, so that one process does not block the others. False: no more now."""
         for _ in range(_DATAGRAMS_A_TURN):
             try:
                 datagram = self._channel.recv(frames.MAX_DATAGRAM_BYTES + 1)
@@ -107,14 +107,14 @@ class ForkedProcess:
             message = orjson.loads(payload)
         except (frames.FrameError, orjson.JSONDecodeError) as error:
             message, payload = None, b""
-            self.violation = f"the agent's process wrote what is no message to its result channel: {error}"
+            self.violation = f"the agent's process wrote an invalid message to its result channel: {error}"
         if isinstance(message, dict):
             self._on_message(cast("dict[str, Any]", message), len(payload))
         elif self.violation is None:
-            self.violation = "the agent's process wrote what is no message to its result channel"
+            self.violation = "the agent's process wrote an invalid message to its result channel"
         if self.violation is not None:
             self.kill()
 
     def kill(self) -> None:
-        """Ask for its end, and that of its process group; `exited` says when it has come."""
+        """Request the kill of its process group; `exited` is set when it has ended."""
         self._kill(self.number)

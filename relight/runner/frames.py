@@ -26,7 +26,7 @@ _numbers = itertools.count()
 
 
 class FrameError(Exception):
-    """The other side sent what is no message."""
+    """The other side sent an invalid message."""
 
 
 def split(payload: bytes) -> Iterator[bytes]:
@@ -47,7 +47,7 @@ def send(channel: socket.socket, payload: bytes) -> None:
 
 
 class Assembler:
-    """Datagrams in, whole messages out."""
+    """Assembles messages from datagrams."""
 
     def __init__(self, limit_bytes: int = MAX_MESSAGE_BYTES) -> None:
         self._limit_bytes = limit_bytes
@@ -78,7 +78,7 @@ class Assembler:
 
 
 def receive(channel: socket.socket) -> bytes | None:
-    """Wait for one message on a blocking channel; None when the other side is gone."""
+    """Wait for one message on a blocking channel; None if the other side has closed it."""
     assembler = Assembler(MAX_REQUEST_BYTES)
     while datagram := channel.recv(MAX_DATAGRAM_BYTES):
         if (message := assembler.feed(datagram)) is not None:

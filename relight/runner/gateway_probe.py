@@ -1,4 +1,4 @@
-"""What the runner knows of the gateway: how long it kept an attempt waiting, and which calls got lost on the way."""
+"""The runner's view of the gateway: how long it kept an attempt waiting, and which calls were lost on the way."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ TIMEOUT = aiohttp.ClientTimeout(total=5, connect=2)
 
 @dataclass(frozen=True)
 class CallStatus:
-    """What the gateway knows about an attempt's calls."""
+    """The gateway's status of an attempt's calls."""
 
     waited_seconds: float
-    """Waits for engines and store so far, the present one included."""
+    """Seconds of waits for engines and store so far, including the present one."""
     last_activity_seconds_ago: float | None
 
 
 class GatewayProbe:
-    """Asks over HTTP; every question may go unanswered."""
+    """Queries the gateway over HTTP; any query may fail."""
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
@@ -41,7 +41,7 @@ class GatewayProbe:
             await self._session.close()
 
     async def status(self, opened: OpenedAttempt) -> CallStatus | None:
-        """The attempt's calls, or None while the gateway doesn't answer."""
+        """The status of the attempt's calls; None if the gateway does not answer."""
         url = f"{opened.base_url.removesuffix('/v1')}/status"
         try:
             async with self._http().get(url, headers={"Authorization": f"Bearer {opened.token}"}) as answer:

@@ -1,7 +1,7 @@
-"""The `grade_attempt` activity: a grader looks at what an attempt left, and its number is the attempt's reward.
+"""The `grade_attempt` activity: a grader gets the output of an attempt, and its number is the attempt's reward.
 
-A grader is a function that is served and isolated like an agent. That it fails is never held against the agent: the
-attempt then ends as `grader_error`. A grader that is lost with its runner is asked again by the activity's retries.
+A grader is a function that is served and isolated like an agent. Its failure never counts as the agent's: the attempt
+then ends as `grader_error`. If its runner dies, Temporal retries the activity.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from relight.types.wire import AttemptOutcome, FinishRequest, Transcript
 GRADER_SECONDS = 600.0
 """Longest that a grader may take."""
 MOST_DIMENSIONS = 16
-"""Of a reward that is given afterwards."""
+"""The dimension's name of a reward that is given afterwards."""
 MOST_TRIES = 10
-"""A grader that takes its runner with it every time is given up then."""
+"""After so many tries a grader whose runner died each time is given up."""
 
 
 class GradingActivities:
@@ -42,7 +42,7 @@ class GradingActivities:
 
     @activity.defn(name=names.GRADE_ATTEMPT)
     async def grade_attempt(self, grade: GradeInput) -> RolloutResult:
-        """Judge one attempt and finish it."""
+        """Grade one attempt and finish it."""
         async with heartbeating(HEARTBEAT_SECONDS):
             if activity.info().attempt > MOST_TRIES:
                 lost = _failed(grade, f"its runner was lost {MOST_TRIES} times")
@@ -51,7 +51,7 @@ class GradingActivities:
 
     @activity.defn(name=names.JUDGE_ATTEMPT)
     async def judge_attempt(self, grade: GradeInput) -> RolloutResult:
-        """Judge an attempt that has ended, and write nothing: `relight regrade` keeps the reward apart."""
+        """Grade an attempt that has ended, and write nothing: `relight regrade` stores the reward separately."""
         async with heartbeating(HEARTBEAT_SECONDS):
             if activity.info().attempt > MOST_TRIES:
                 judged = _failed(grade, f"its runner was lost {MOST_TRIES} times")
@@ -62,10 +62,10 @@ class GradingActivities:
         return RolloutResult(rollout_id=grade.rollout_id, succeeded=succeeded, named=_named(judged), **given)
 
     async def grade(self, grade: GradeInput) -> AttemptOutcome:
-        """Ask the grader and finish the attempt, unless that has ended already.
+        """Call the grader and finish the attempt, unless it has ended already.
 
         Raises:
-            ApplicationError: the platform lost the grader; ask again.
+            ApplicationError: the platform lost the grader; Temporal retries.
             ConflictError: a newer attempt's result counts.
         """
         transcript = await self.store.transcript(grade.attempt_id)
@@ -102,7 +102,7 @@ class GradingActivities:
 
 
 def _named(judged: FinishRequest) -> NamedRewards | None:
-    """What goes through Temporal beside the reward: not more than people read."""
+    """Named rewards and feedback for Temporal, cut to a readable size."""
     if not judged.feedback and len(judged.dimensions) < 2:
         return None
     first = dict(list(judged.dimensions.items())[:MOST_DIMENSIONS])
@@ -110,7 +110,7 @@ def _named(judged: FinishRequest) -> NamedRewards | None:
 
 
 def _reason(outcome: AgentOutcome) -> str:
-    """Why there is no reward; what an agent's outcome says of the agent is true of the grader."""
+    """Why the grader gave no reward."""
     return outcome.message if outcome.error else outcome.message.replace("the agent", "the grader", 1)
 
 

@@ -1,7 +1,7 @@
-"""Finds the call that holds up the event loop of a shared process.
+"""Finds the call that blocks the event loop of a shared process.
 
-A task that blocks instead of waiting stops all calls beside it. The time that it takes from them is reported to the
-runner, which counts it for none of them: only the one that blocks gets too late.
+A task that blocks stops all other calls of the process. The runner gets the blocked time and counts it towards the
+deadlines of none of the others.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import Any, Final
 from relight.runner import agent_process
 
 LOOK_SECONDS: Final = 0.5
-"""How often the loop is asked for a sign of life, and how long it may take for one."""
+"""How often the loop is checked, and how long it may take to respond."""
 
 current_call: contextvars.ContextVar[int | None] = contextvars.ContextVar("relight_call", default=None)
 
 
 class CallTask(asyncio.Task[Any]):
-    """A task that knows for which call it works, also where an agent made it."""
+    """A task that knows the call it belongs to, even if an agent created it."""
 
     call: int | None = None
 

@@ -1,8 +1,7 @@
-"""Imports that well-known clients put off until their first call.
+"""Imports the modules that well-known clients import lazily on their first call.
 
-In a process for each attempt a lazy import is paid by every attempt: the official `openai` client takes 0.8 s of CPU
-for `client.chat`. So where an agent's module has imported such a client, the template imports the rest, once. Nothing
-is imported that the agents did not ask for, and nothing is changed.
+With a process for each attempt every attempt pays for a lazy import: the official `openai` client takes 0.8 s of CPU
+for `client.chat`. So if an agent's module has imported such a client, the fork server imports the rest, once.
 """
 
 from __future__ import annotations

@@ -22,11 +22,11 @@ from relight.runner.forked_process import ForkedProcess
 from relight.types.rollout import FailureClass
 
 KILL_GRACE_SECONDS: Final = 10.0
-"""How long a kill may take before the template itself is given up."""
+"""How long a kill may take before the fork server itself is given up."""
 
 
 class AgentRunner(Protocol):
-    """What runs agents, one way or another."""
+    """The interface of both kinds of isolation."""
 
     async def start(self) -> LoadReport: ...
 
@@ -52,19 +52,23 @@ class _Running:
 
 
 class ForkServerRunner:
-    """What runners have in common whose processes are forked from one fork server."""
+    """Base class of runners whose processes are forked by one fork server."""
 
     def __init__(self, keeper: ForkServerSupervisor) -> None:
         self._keeper = keeper
 
     async def start(self) -> LoadReport:
-        """Import the agents; AgentLoadError says why that can't be done."""
+        """Import the agents.
+
+        Raises:
+            AgentLoadError: an agent can't be imported.
+        """
         await self._keeper.ready()
         return self._keeper.report
 
     @property
     def agents(self) -> Sequence[ServedAgent]:
-        """What it serves."""
+        """The agents that it serves."""
         return self._keeper.agents
 
     async def close(self) -> None:
@@ -96,7 +100,7 @@ class IsolatedRunner(ForkServerRunner):
         self._running: dict[str, _Running] = {}
 
     async def call(self, call: AgentCall, *, on_span: OnSpan | None = None) -> AgentOutcome:
-        """Run one attempt to its end, however that comes. Cancelling this kills the attempt first.
+        """Run one attempt to its end. Cancelling this kills the attempt first.
 
         `on_span` gets every span as it is emitted; without it they are in the outcome.
         """
@@ -126,7 +130,7 @@ class IsolatedRunner(ForkServerRunner):
         return collector.outcome(report, process.output.tail)
 
     async def kill(self, call_id: str, reason: FailureClass, detail: str = "") -> bool:
-        """End a call with everything that it started; returns when that is gone. False: there is no such call.
+        """Kill a call and all processes that it started; returns when they have ended. False: there is no such call.
 
         A call whose result has come already keeps it.
         """

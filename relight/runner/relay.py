@@ -1,8 +1,8 @@
-"""The way of an attempt's model calls to the gateway: a relay in the runner, which knows the calls that got lost on it.
+"""A relay in the runner between agents and the gateway, which detects model calls that are lost on the way.
 
-Bytes pass as they come, in both directions, and are not held for anything. Beside that HTTP is followed far enough to
-tell which call is under way: one that the gateway's side refused, cut, or left without an answer while it was away is
-the platform's failure, until the same request is answered after all (rule 3).
+Bytes are forwarded in both directions without buffering. The relay also parses HTTP far enough to know which call is
+under way. A call that the gateway's side refused, cut, or left unanswered while it was down is a failure of the
+platform, unless the same request is answered later (rule 3).
 """
 
 from __future__ import annotations
@@ -26,52 +26,52 @@ from relight.types.wire import OpenedAttempt
 LOOPBACK = "127.0.0.1"
 CONNECT_SECONDS = 5.0
 HELD_BYTES = 2**20
-"""Reading stops while so much waits to be passed on."""
+"""Reading pauses while so many bytes wait to be forwarded."""
 HEAD_BYTES = 64 * 1024
-"""A longer head is passed on with the host that the agent gave."""
+"""A longer head is forwarded with the host that the agent gave."""
 ATTEMPT = re.compile(rb"/attempt/([^/]+)/")
 HOST = re.compile(rb"\r\nhost:[^\r\n]*", re.IGNORECASE)
 GO_ON = b"HTTP/1.1 100 Continue\r\n\r\n"
 AWAY = frozenset({502, 503, 504})
-"""What stands before a gateway answers so where the gateway is away, and the gateway itself without its store."""
+"""Answers of a proxy whose gateway is down, and of a gateway whose store does not answer."""
 RECORDED = b"x-relight-recorded"
-"""A header of the gateway's: this failure is on record, and is judged by that (`llm_proxy/request_errors.py`)."""
+"""The gateway's header for a failure that it has recorded (`llm_proxy/request_errors.py`)."""
 FRAMES = frozenset({b"content-length", b"transfer-encoding"})
 Reachable = Callable[[], Awaitable[bool]]
 
 
 class RelayedCall:
-    """A request on its way, from its first byte to the last one of its answer."""
+    """A request, from its first byte to the last one of its answer."""
 
     def __init__(self) -> None:
         self.url = b""
         self.body = blake2b(digest_size=16)
         self.log: CallLog | None = None
-        """None: of no attempt that this runner runs."""
+        """None: the request is not of an attempt of this runner."""
         self.whole = False
         self.announced = False
-        """Its body is sent when it is asked for."""
+        """It has `Expect: 100-continue`: the body follows when it is asked for."""
         self.began_at = monotonic()
         self.lost_at = 0.0
         self.fate = ""
-        """What became of it, where it was lost."""
+        """How it was lost, if it was."""
 
     @property
     def key(self) -> object:
-        """The same for the same request, once all of it is here."""
+        """Equal for equal requests, once the request is complete."""
         return (self.url, self.body.digest()) if self.whole else self
 
 
 class CallLog:
-    """What became of one attempt's calls."""
+    """The lost calls of one attempt."""
 
     def __init__(self, base_url: str, reachable: Reachable) -> None:
         self.base_url = base_url
-        """The relay's, which the agent gets."""
+        """The relay's URL, which the agent gets."""
         self._reachable = reachable
         self._open: set[RelayedCall] = set()
         self._lost: dict[object, list[RelayedCall]] = {}
-        """By request; of a call and those that repeated it the last one."""
+        """Lost calls by request; of a call and its repetitions the last one."""
         self._asking: set[asyncio.Task[None]] = set()
 
     def begin(self, call: RelayedCall) -> None:
@@ -79,7 +79,7 @@ class CallLog:
         self._open.add(call)
 
     def answered(self, call: RelayedCall) -> None:
-        """Whatever the answer says: what the gateway itself failed, it has recorded."""
+        """The call was answered. An error counts as an answer: the gateway has recorded its own failures."""
         self._open.discard(call)
         self._take_place(call)
 
@@ -89,8 +89,8 @@ class CallLog:
         self._lose(call, fate)
 
     def given_up(self, call: RelayedCall) -> None:
-        """The agent left before the answer came: its own affair, unless the gateway is away."""
-        call.lost_at = call.began_at  # its next try may be here before its end is
+        """The agent disconnected before the answer came: this counts as lost only if the gateway does not answer."""
+        call.lost_at = call.began_at  # its repetition may arrive before this end is noticed
         self._lose(call, "got no answer")
         task = asyncio.get_running_loop().create_task(self._ask(call))
         self._asking.add(task)
@@ -102,7 +102,7 @@ class CallLog:
         self._lost.setdefault(call.key, []).append(call)
 
     def _take_place(self, call: RelayedCall) -> None:
-        """Of a lost call that this one repeats: of one only, since an agent may ask the same several times at once."""
+        """Replace a lost call that this one repeats; only one, since an agent may send equal requests at once."""
         for before in self._lost.get(call.key, ()):
             if before.lost_at <= call.began_at:
                 self._forget(before)
@@ -118,7 +118,7 @@ class CallLog:
             self._forget(call)
 
     async def trouble(self) -> str | None:
-        """At the end of the attempt: what became of a call that was lost and never answered; None where all is well."""
+        """At the end of the attempt: how a call was lost and never answered; None if there is no such call."""
         for call in list(self._open):
             self.given_up(call)
         while self._asking:
@@ -126,7 +126,7 @@ class CallLog:
         return next((call.fate for calls in self._lost.values() for call in calls), None)
 
     def close(self) -> None:
-        """Nothing that it asks is of interest any more."""
+        """Cancel pending checks."""
         for task in self._asking:
             task.cancel()
 
@@ -137,22 +137,22 @@ class AgentSide(asyncio.Protocol):
     def __init__(self, origin: Origin) -> None:
         self._origin = origin
         self._calls: deque[RelayedCall] = deque()
-        """Not answered yet."""
+        """Requests without an answer."""
         self._coming = RelayedCall()
-        """The last one that began."""
+        """The last request that began."""
         self._parser = HttpRequestParser(self)
         self._followed = True
         self._head: bytearray | None = bytearray()
-        """Of the next request, until it is whole; None within one."""
+        """The head of the next request until it is complete; None within a request."""
         self._waiting = bytearray()
-        """What came before there was a connection to the gateway."""
+        """Bytes that came before the connection to the gateway was open."""
         self._gateway: GatewaySide | None = None
         self._connecting: asyncio.Task[None] | None = None
-        """Until there is a connection to the gateway, or none can be had."""
+        """Set until the connection to the gateway is open or has failed."""
         self._stays = True
-        """Whether both sides mean to go on after the answers that came."""
+        """Whether both sides keep the connection alive after the answers so far."""
         self._fate = ""
-        """What the gateway's side did, once that has ended."""
+        """How the gateway's side ended, once it has."""
 
     # what asyncio calls
 
@@ -231,7 +231,7 @@ class AgentSide(asyncio.Protocol):
             gateway.transport.write(bytes(waiting))
 
     def answered(self, stays: bool, fate: str | None) -> None:
-        """The answer to the first call is here; `fate`: it is none of the gateway's."""
+        """The first call was answered; `fate` is set if the answer is not the gateway's."""
         self._stays = self._stays and stays
         if self._calls:
             call = self._calls.popleft()
@@ -241,8 +241,10 @@ class AgentSide(asyncio.Protocol):
                 call.log.answered(call)
 
     def gateway_ended(self, fate: str) -> None:
-        """Between two calls nothing is lost: the next one gets a connection of its own. Else this side ends too, once
-        a request that has begun is here: only a whole one can be told in its next try.
+        """The gateway's side closed. Between two calls nothing is lost: the next call opens another connection.
+
+        Otherwise this side closes too, once a request that has begun is complete: only then can its repetition be
+        recognized.
         """
         self._gateway = self._connecting = None
         if self._is_idle:
@@ -262,7 +264,7 @@ class AgentSide(asyncio.Protocol):
         return between and self._followed and self._stays
 
     def leave_alone(self) -> None:
-        """Pass bytes on and judge nothing: what is said here is no HTTP that the gateway serves."""
+        """Forward bytes without parsing: this is not HTTP that the gateway serves."""
         self._followed = False
         if self._head:
             self._pass_on(bytes(self._head))
@@ -308,14 +310,14 @@ class AgentSide(asyncio.Protocol):
 
 
 class GatewaySide(asyncio.Protocol):
-    """The connection to the gateway that belongs to it."""
+    """The connection to the gateway for an agent's connection."""
 
     def __init__(self, agent: AgentSide) -> None:
         self._agent = agent
         self._parser: HttpResponseParser | None = HttpResponseParser(self)
         self._recorded = False
         self._framed = True
-        """Whether the answer under way says where it ends; else the connection's end does."""
+        """Whether the answer has a length; otherwise the end of the connection ends it."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
@@ -360,7 +362,7 @@ class GatewaySide(asyncio.Protocol):
 
 
 class Origin:
-    """A gateway, and the port on which attempts reach it."""
+    """A gateway, and the local port on which attempts reach it."""
 
     def __init__(self, url: SplitResult, logs: dict[bytes, CallLog]) -> None:
         self._host, self._port = url.hostname or LOOPBACK, url.port or (443 if url.scheme == "https" else 80)
@@ -377,7 +379,7 @@ class Origin:
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
-        """End everything."""
+        """Close all connections."""
         if self._server is not None:
             self._server.close()
         for agent in list(self._agents):
@@ -387,12 +389,12 @@ class Origin:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def log_of(self, url: bytes) -> CallLog | None:
-        """Of the attempt that a request's path names."""
+        """The log of the attempt that a request's path names."""
         named = ATTEMPT.search(url)
         return self._logs.get(named[1]) if named else None
 
     def addressed(self, data: bytes) -> bytes:
-        """A request's beginning with the gateway's own host in it: what stands before a gateway may go by that."""
+        """The start of a request with the gateway's host, by which a proxy may route it."""
         head, end, body = data.partition(b"\r\n\r\n")
         return HOST.sub(self._host_line, head, count=1) + end + body
 
@@ -403,10 +405,10 @@ class Origin:
         return task
 
     async def connect(self, agent: AgentSide) -> None:
-        """Give a connection its counterpart.
+        """Open the connection to the gateway for an agent's connection.
 
         Raises:
-            OSError, TimeoutError: the gateway is out of reach.
+            OSError, TimeoutError: the gateway can't be reached.
         """
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(CONNECT_SECONDS):
@@ -422,7 +424,7 @@ class Origin:
 
 
 class Relay:
-    """The ways of a runner's attempts to their gateway."""
+    """The relays of a runner's attempts, one for each gateway."""
 
     def __init__(self, reachable: Reachable) -> None:
         self._reachable = reachable
@@ -432,7 +434,7 @@ class Relay:
 
     @asynccontextmanager
     async def followed(self, opened: OpenedAttempt) -> AsyncGenerator[CallLog]:
-        """An attempt whose calls are followed until the end of this."""
+        """Record the calls of an attempt until the end of the block."""
         url = urlsplit(opened.base_url)
         origin = await self._origin(url)
         key = opened.attempt_id.encode()
@@ -454,7 +456,7 @@ class Relay:
             return self._origins[name]
 
     async def close(self) -> None:
-        """End all ways."""
+        """Close all relays."""
         for origin in self._origins.values():
             await origin.close()
         self._origins.clear()

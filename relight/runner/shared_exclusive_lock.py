@@ -1,7 +1,7 @@
-"""Being alone in a runner: the last chance of a rollout under which processes died again and again.
+"""A lock by which one attempt can run alone in a runner: the last try of a rollout whose process died repeatedly.
 
-Attempts share a runner, and one that takes it down takes the others with it. Before a rollout is given up for that
-(rule 4), one attempt at it runs while no other does, so that no rollout is given up for what another one did.
+Attempts share a runner, and an attempt that kills it also kills the others. Before a rollout is given up for that (rule
+4), one attempt at it runs alone, so that no rollout is given up because of another one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 
 
 class SharedExclusiveLock:
-    """Many at once, or one alone. One that asks to be alone goes before those that come later."""
+    """Held by many at once, or by one exclusively. An exclusive request takes precedence over later ones."""
 
     def __init__(self) -> None:
         self._changed = asyncio.Condition()
@@ -22,7 +22,7 @@ class SharedExclusiveLock:
 
     @asynccontextmanager
     async def enter(self, alone: bool) -> AsyncGenerator[None]:
-        """Hold a place, once there is one."""
+        """Hold the lock in the block, once it is available."""
         await (self._begin_alone() if alone else self._begin_among_others())
         try:
             yield

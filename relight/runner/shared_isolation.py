@@ -1,9 +1,9 @@
-"""Many attempts in one process: for agents that mostly wait, when a process for each would cost too much.
+"""Runs many attempts in one process, for agents that mostly wait, if a process for each would cost too much.
 
-What one that blocks takes from the others is not counted for them. One that hangs is cancelled first. If it ignores
-that, its process is killed: the others in it end as `infrastructure`, so that they are tried again, and the next call
-gets a fresh process. A call that asks to be alone gets a process of its own. Agents read their model's address from
-the `llm` parameter here: all calls share the environment.
+Time in which one attempt blocks the process does not count for the others. An attempt that hangs is cancelled first. If
+it ignores that, the process is killed: the other attempts in it end as `infrastructure` and are run again, and the next
+call gets a new process. A call may ask for a process of its own. Agents get their model's address only from the `llm`
+parameter, since all calls share the environment.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class _Shared:
             running.done.set()
 
     def report_for(self, running: _Running) -> ExitReport:
-        """The end of a call that its process took with it."""
+        """The report for a call whose process died."""
         if self.ended is None or running.collector.ended is not None:
             return ExitReport()
         running.collector.violation = self._process.violation
@@ -98,13 +98,13 @@ class _Shared:
         await self._template.end(self._process, KILL_GRACE_SECONDS)
 
     async def settle(self) -> None:
-        """When it has ended, nothing of it is alive after this."""
+        """Wait until all its processes have ended."""
         if self.ended is not None:
             await self._template.until_exited(self._process)
 
 
 class SharedRunner(ForkServerRunner):
-    """Runs agents side by side in one process."""
+    """Runs agents concurrently in one process."""
 
     def __init__(
         self,
@@ -160,7 +160,7 @@ class SharedRunner(ForkServerRunner):
             return self._shared
 
     async def kill(self, call_id: str, reason: FailureClass, detail: str = "") -> bool:
-        """End a call: by cancelling it, or else together with its process. False: there is no such call."""
+        """End a call: cancel it, or else kill its process. False: there is no such call."""
         running = self._running.get(call_id)
         if running is None:
             return await self._isolated.kill(call_id, reason, detail)

@@ -1,9 +1,9 @@
-"""The life of a forked process that runs many attempts at once: async agents as tasks, others in threads.
+"""A forked process that runs many attempts at once: async agents as tasks, others in threads.
 
-Each call has a context of its own, by which its spans and what it prints through `sys.stdout` and `sys.stderr` find
-their way; what C libraries and threads of the agent's own print can be assigned to no call, and is kept with the
-process. A task can be cancelled; a thread, or a task that blocks the loop or swallows its cancellation, can only be
-killed together with the process, which is the runner's decision.
+Each call has a context of its own, to which its spans and its output through `sys.stdout` and `sys.stderr` are
+assigned; the output of C libraries and of threads that the agent starts is kept with the process. A task can be
+cancelled. A thread, or a task that blocks the loop or ignores its cancellation, can only be killed with the process,
+which the runner decides.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _CHUNK_CHARACTERS: Final = 256 * 1024
 
 
 class CallOutput:
-    """What one call prints, sent line by line."""
+    """The output of one call, sent line by line."""
 
     def __init__(self, reporter: agent_process.Reporter) -> None:
         self._reporter = reporter
@@ -88,7 +88,7 @@ class SharedProcess:
         self._runner_gone = asyncio.Event()
 
     async def serve(self) -> None:
-        """Until the runner is gone."""
+        """Serve until the runner is gone."""
         loop = asyncio.get_running_loop()
         LoopWatch(loop, self._channel).start()
         loop.add_reader(self._channel, self._read)
@@ -159,7 +159,7 @@ async def _wait(value: Awaitable[Any]) -> Any:
 
 
 def run(agents: Mapping[str, LoadedAgent], channel: socket.socket) -> NoReturn:
-    """Everything, from a fresh fork to its end."""
+    """The whole life of a forked process."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     agent_process.reseed()
     sys.stdout = CallStream(sys.stdout)

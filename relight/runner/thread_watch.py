@@ -1,7 +1,7 @@
 """Finds the module that starts a thread while agents are imported.
 
-A forked process has one thread only: the others are gone in it, with whatever lock they held. So a template that has
-more than one is a trap for every attempt, and the agent's author has to learn which import sets it.
+A forked process has only one thread; locks that other threads held stay locked in it. So a second thread in the fork
+server can deadlock every attempt, and the error names the import that starts it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,11 @@ class ThreadWatch:
         threading.Thread.start = self._start
 
     def check(self) -> list[str]:
-        """Warnings about threads of C libraries; AgentLoadError for a thread of Python's own."""
+        """Warnings about threads of C libraries.
+
+        Raises:
+            AgentLoadError: a module started a Python thread.
+        """
         for thread, place in self._starts.items():
             thread.join(0.2)
             if thread.is_alive():

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 CONCURRENCY = 16
 HEARD_WITHIN = timedelta(seconds=3)
-"""How soon an attempt hears that it was cancelled: Temporal says so in its answer to a heartbeat."""
+"""How soon an attempt learns that it was cancelled, which is in the answer to a heartbeat."""
 
 
 async def serve(
@@ -42,18 +42,19 @@ async def serve(
     environment: Sequence[str] = (),
     python: str | None = None,
 ) -> None:
-    """Run attempts until the task is cancelled; those under way may end, the rest is handed back (`draining.py`).
+    """Run attempts until the task is cancelled; then attempts under way may end, and the rest is handed back
+    (`draining.py`).
 
     Args:
         references: agents and graders as `package.module:name` or `file.py:name`.
         concurrency: attempts of each agent at a time.
-        isolation: `process` gives every attempt a process of its own, whatever the run file says.
-        environment: names of variables of this process that agents see too.
-        python: interpreter that runs the agents; this one where it is not given.
+        isolation: `process` gives every attempt a process of its own, even if the run file says otherwise.
+        environment: names of variables of this process that agents get too.
+        python: interpreter that runs the agents; by default this one.
 
     Raises:
         AgentLoadError: a reference can't be imported.
-        TemporalError: the server is out of reach.
+        TemporalError: the server can't be reached.
     """
     worker_id = f"runner-{platform.node()}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
     async with AsyncExitStack() as stack:

@@ -1,6 +1,6 @@
-"""Where each part of the embedded stack listens, and which parts it does not start because an address was given.
+"""Chooses the addresses of the embedded stack's parts; a part whose address was given is not started.
 
-Usual ports first, then those of the last time, then any free one. An address that was given is used as it is.
+Ports are those of the last start, else the usual ones, else any free ones. A given address is used unchanged.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from relight.stack.ports import LOOPBACK, choose, require_free
 
 USUAL_PORTS: Mapping[str, int] = {"temporal": 7233, "temporal_ui": 8233, "store": 4747, "gateway": 4748}
 DRAIN_SECONDS = 2.0
-"""How long work under way may go on when the stack is stopped, unless a setting says otherwise; short for Ctrl-C."""
+"""The default drain time of the stack's parts; short, for Ctrl-C."""
 
 
 @dataclass(frozen=True)
 class Addresses:
-    """The stack's settings, and which parts are left to start."""
+    """The stack's settings, and which servers it starts itself."""
 
     settings: Settings
     own_postgres: bool
@@ -62,13 +62,13 @@ def decide(flags: Mapping[str, Any], postgres_url: str | None) -> Addresses:
 
 
 def is_given(resolved: Resolved, name: str) -> bool:
-    """Whether a setting came from outside: a flag, the environment or a profile of Temporal's."""
+    """Whether a setting was given by a flag, the environment or a Temporal profile."""
     source = resolved.sources[name]
     return source == "flag" or source.startswith(("environment", PROFILE))
 
 
 def choose_ports(last: Mapping[str, int]) -> dict[str, int]:
-    """A free port for each name; those of the last time where they are free, so that addresses stay."""
+    """A free port for each name; those of the last start if they are free, so that addresses stay the same."""
     chosen: dict[str, int] = {}
     for name, usual in USUAL_PORTS.items():
         wanted = [port for port in (last.get(name), usual) if isinstance(port, int)]
@@ -77,7 +77,7 @@ def choose_ports(last: Mapping[str, int]) -> dict[str, int]:
 
 
 def shown_settings(addresses: Addresses) -> dict[str, Any]:
-    """What `stack.json` holds for other processes of this home; no secret that came from outside."""
+    """The settings in `stack.json` for other processes of this home; without secrets that were given from outside."""
     settings = addresses.settings
     names = ["store_url", "gateway_url", "data_root"]
     names += ["temporal_address", "temporal_embedded", "temporal_namespace", "temporal_ui_url"]

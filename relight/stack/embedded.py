@@ -40,7 +40,7 @@ from relight.temporal.connection import connect_temporal
 
 
 def _unheard(event: StackEvent) -> None:
-    """For a stack without a listener for events."""
+    """The listener of a stack whose events are not needed."""
 
 
 async def _all_ready(keepers: Sequence[ProcessSupervisor]) -> None:
@@ -49,7 +49,7 @@ async def _all_ready(keepers: Sequence[ProcessSupervisor]) -> None:
 
 
 class EmbeddedStack:
-    """Boots on entry, stops on exit."""
+    """The embedded stack as a context manager: boots on entry, stops on exit."""
 
     def __init__(
         self,
@@ -83,10 +83,10 @@ class EmbeddedStack:
         return self._addresses.settings
 
     def process(self, name: str) -> ProcessSupervisor:
-        """A part's process: `pid`, `state`, `restarts`.
+        """A part's process, with `pid`, `state` and `restarts`.
 
         Raises:
-            StackError: no such part.
+            StackError: there is no such part.
         """
         if name not in self.keepers:
             raise StackError(f"the stack has no part named {name}; it has {', '.join(self.keepers) or 'none'}")
@@ -188,7 +188,7 @@ class EmbeddedStack:
             self._on_event(StackEvent("url", event.name, f"{label}: {url}", {"url": url}))
 
     def _urls(self, settings: Settings) -> dict[str, tuple[str, str]]:
-        """What is shown once it answers; the store's URL carries the token, as those of notebooks do."""
+        """The URLs that are shown when a part is ready; the store's contains the token, like those of notebooks."""
         token = f"relight:{settings.token_value}@"
         shown = {
             STORE: ("store", settings.store_url.replace("://", f"://{token}", 1)),
@@ -210,7 +210,7 @@ class EmbeddedStack:
         stack_file.write_stack(self.home, data)
 
     async def _end(self) -> None:
-        """Stop stage by stage; a caller that cancels this has everything killed."""
+        """Stop stage by stage; cancelling this kills all processes."""
         if self._group:
             self._on_event(
                 StackEvent("stopping", "stack", "stopping, Postgres last; Ctrl-C again ends everything at once")

@@ -1,4 +1,4 @@
-"""Checks that a service answers over HTTP. The error has the address, the reason and how to mend it."""
+"""Checks that a service answers over HTTP. The error has the address, the reason and the remedy."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Handles to processes that are not our children: pidfd_open(2) and pidfd_send_signal(2).
+"""Handles to processes that are not children of this one: pidfd_open(2) and pidfd_send_signal(2).
 
-The kernel may soon give the number of a process that ended to another one; a handle stays with its process. Python
-has both calls, but not where it was built against the headers of an older kernel, as uv's builds
-(python-build-standalone) are.
+The kernel may reuse the id of a process that has ended; a handle refers to its process alone. Python has both calls,
+but not if it was built against the headers of an older kernel, as uv's builds (python-build-standalone) are.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ _SEND_SIGNAL, _OPEN = 424, 434
 
 
 class ProcessHandle:
-    """One process, also when another one has its number later."""
+    """A handle to one process, even if its id is reused."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
     def ends_by(self, number: int, seconds: float) -> bool:
-        """Send a signal; whether the process has ended after so long."""
+        """Send a signal; returns whether the process ends within this time."""
         with suppress(ProcessLookupError):
             _call(_SEND_SIGNAL, self._descriptor, number, 0, 0)
         return self.ends(seconds)

@@ -1,4 +1,4 @@
-"""TCP ports of this machine: which are free, and who holds the others."""
+"""TCP ports of this machine: which are free, and which processes use the others."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def any_free(host: str = LOOPBACK) -> int:
 
 
 def choose(wanted: Collection[int], taken: Collection[int] = ()) -> int:
-    """The first of the wanted ports that is free, or any other free one; never one that is in `taken`.
+    """The first free one of the wanted ports, or any other free port; never one of `taken`.
 
-    It is reserved until this process ends, so that two stacks that boot at the same moment don't choose the same one,
-    nor does a second one take the port of a server that is just being started again.
+    The port is reserved until this process ends, so that stacks that boot at the same time choose different ports, and
+    no stack takes the port of a server that is being restarted.
     """
     for port in wanted:
         if port not in taken and is_free(port) and claim(port):
@@ -57,7 +57,7 @@ def choose(wanted: Collection[int], taken: Collection[int] = ()) -> int:
 
 
 def claim(port: int) -> bool:
-    """Whether no other stack of this user has chosen the port; from now on none will."""
+    """Reserve a port; False if another stack of this user has reserved it."""
     if port in _claims:
         return True
     descriptor = os.open(_claims_folder() / str(port), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -86,7 +86,7 @@ def require_free(url: str, what: str, source: str) -> None:
     """Check that a service can listen at its URL.
 
     Raises:
-        StackError: it can't; the message names the process that holds the port, where it can be seen.
+        StackError: it can't; the message names the process that uses the port, if it is visible.
     """
     host, port = address(url)
     refusal = _refusal(port, host)
@@ -106,7 +106,7 @@ def _held_by(port: int) -> str:
 
 
 def holder(port: int) -> int | None:
-    """The process that listens on a port, if this user may read its descriptors."""
+    """The id of the process that listens on a port, if this user may read its descriptors."""
     inodes = _listening_inodes(port)
     for entry in Path("/proc").iterdir() if inodes else ():
         if entry.name.isdigit() and inodes & _socket_inodes(entry):
@@ -115,7 +115,7 @@ def holder(port: int) -> int | None:
 
 
 def listens(pid: int, port: int) -> bool:
-    """Whether that very process listens on the port, and not another one that came first."""
+    """Whether this process, and no other, listens on the port."""
     return bool(_listening_inodes(port) & _socket_inodes(Path(f"/proc/{pid}")))
 
 
@@ -142,7 +142,7 @@ def _listening_inodes(port: int) -> set[str]:
 
 def _socket_inodes(process: Path) -> set[str]:
     found: set[str] = set()
-    with suppress(OSError):  # it ended, or it is not ours
+    with suppress(OSError):  # it ended, or belongs to another user
         for name in os.listdir(process / "fd"):
             with suppress(OSError):  # closed by now
                 found.add(os.readlink(process / "fd" / name))

@@ -1,7 +1,7 @@
 """The embedded Postgres: the wheel's binaries, run as a child process, on a unix socket only.
 
-Postgres refuses to run as root. Root runs it as the user `pgserver`, which is made if need be; the folders above the
-data get the permission to pass through them (o+x), and no other. The socket is for its owner and root alone.
+Postgres refuses to run as root, so root runs it as the user `pgserver`, which is created if necessary; the folders
+above the data get the permission to pass through them (o+x), and no other. Only its owner and root can use the socket.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ INSTALL = "pginstall18"
 MAJOR_VERSION = "18"
 PID_FILE = "postmaster.pid"
 STATUS_LINE = 7
-"""Where that file says how the server is: starting, ready, standby or stopping."""
+"""The line of that file with the server's status: starting, ready, standby or stopping."""
 MAX_SOCKET_PATH = 100
 """Bytes; the kernel's limit is 107, and Postgres adds a lock file's suffix."""
 SETTINGS = {
@@ -51,7 +51,7 @@ SETTINGS = {
 
 @dataclass(frozen=True)
 class PostgresServer:
-    """One data folder and how to serve it."""
+    """One data folder and the server for it."""
 
     folder: Path
     """Absolute."""
@@ -67,11 +67,11 @@ class PostgresServer:
 
     @property
     def url(self) -> str:
-        """How clients reach it."""
+        """The URL for clients."""
         return f"postgresql://{DATABASE_USER}@/postgres?host={quote(str(self.socket_folder), safe='/')}"
 
     def command(self) -> list[str]:
-        """How the server is started."""
+        """The command that starts the server."""
         settings = {**SETTINGS, "unix_socket_directories": str(self.socket_folder)}
         flags = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         return [str(self.binaries / "postgres"), "-D", str(self.data), *flags]
@@ -87,7 +87,7 @@ def binaries_folder() -> Path:
     folder = Path(spec.origin).parent / INSTALL / "bin" if spec and spec.origin else None
     if folder is None or not (folder / "postgres").is_file():
         raise StackError(
-            "no Postgres on this machine: install `relight[embedded]`, or set RELIGHT_POSTGRES_URL to one that you have"
+            "no Postgres on this machine: install `relight[embedded]`, or set RELIGHT_POSTGRES_URL to your own server"
         )
     return folder
 
@@ -112,10 +112,10 @@ def socket_folder(folder: Path) -> Path:
 
 
 async def prepare(server: PostgresServer) -> None:
-    """Make folders, user and data where they are missing, and clear away what a killed server left.
+    """Create missing folders, user and data, and remove what a killed server left.
 
     Raises:
-        StackError: the data is of another version, or it can't be made.
+        StackError: the data is of another version, or can't be created.
     """
     await asyncio.to_thread(_prepare, server)
 
@@ -156,7 +156,7 @@ def _find_or_make(user: str) -> pwd.struct_passwd:
         subprocess.run(["useradd", "--system", "--no-create-home", user], check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError) as error:
         raise StackError(
-            f"Postgres does not run as root, and the user {user} can't be made: {error}; "
+            f"Postgres does not run as root, and the user {user} can't be created: {error}; "
             "run as an ordinary user, or set RELIGHT_POSTGRES_URL"
         ) from error
     return pwd.getpwnam(user)
@@ -185,7 +185,7 @@ def _open_ways(server: PostgresServer, owner: pwd.struct_passwd) -> None:
 
 
 def _open_tree(root: Path) -> None:
-    """Readable for all users, as a wheel installed under a strict umask is not."""
+    """Make a folder readable for all users, which a wheel that was installed with a strict umask is not."""
     for folder, _, files in os.walk(root):
         for path in (Path(folder), *(Path(folder, name) for name in files)):
             mode = path.stat().st_mode
@@ -193,7 +193,7 @@ def _open_tree(root: Path) -> None:
 
 
 def _make_data(server: PostgresServer) -> None:
-    """Run initdb in a folder beside it, so that one which is half made is never taken for data."""
+    """Run initdb in a temporary folder, so that an interrupted one is never taken for data."""
     fresh = server.folder / "data.new"
     shutil.rmtree(fresh, ignore_errors=True)
     shutil.rmtree(server.data, ignore_errors=True)
@@ -209,12 +209,12 @@ def _make_data(server: PostgresServer) -> None:
         check=False,
     )
     if done.returncode != 0:
-        raise StackError(f"can't make Postgres' data in {server.folder}: {(done.stderr or done.stdout).strip()}")
+        raise StackError(f"can't create Postgres' data in {server.folder}: {(done.stderr or done.stdout).strip()}")
     fresh.rename(server.data)
 
 
 def is_stopping(server: PostgresServer) -> bool:
-    """Whether it was asked to shut down, by its pid file. Its refusals are the same while it starts and recovers."""
+    """Whether its pid file says that it shuts down; clients get the same answers while it starts and recovers."""
     try:
         return (server.data / PID_FILE).read_text().splitlines()[STATUS_LINE].strip() == "stopping"
     except (OSError, IndexError):
@@ -222,7 +222,7 @@ def is_stopping(server: PostgresServer) -> bool:
 
 
 def _end_leftover(server: PostgresServer) -> None:
-    """End a server that outlived its parent, and remove the pid file of one that was killed.
+    """Stop a server that outlived its parent, and remove the pid file of one that was killed.
 
     This process holds the lock of the home folder, so no other stack uses that server.
     """

@@ -1,7 +1,7 @@
-"""The parts of the embedded stack: how each is started, asked whether it is ready, and stopped.
+"""The parts of the embedded stack: how each is started, checked and stopped.
 
-All are started at once: a service imports its modules while Postgres and Temporal boot, then waits for them itself
-(`--wait`). They are stopped agents first, Postgres last.
+All are started at once: a service imports its modules while Postgres and Temporal boot, then waits for them (`--wait`).
+Runners are stopped first, Postgres last.
 """
 
 from __future__ import annotations
@@ -45,24 +45,26 @@ STOPS: Mapping[str, tuple[int, float]] = {
     TEMPORAL: (4, 2.0),
     POSTGRES: (5, 4.0),
 }
-"""Stage and seconds, beside those that a service drains: what has not ended by then is killed; no record is lost."""
+"""Stop stage, and seconds (in addition to a service's drain time) after which a part is killed; no record is lost by
+it.
+"""
 POSTGRES_END = ((signal.SIGINT, 10.0), (signal.SIGQUIT, 5.0))
-"""What ends a Postgres that waits for its sessions: the fast shutdown ends them, the immediate one recovers later."""
+"""Signals for a Postgres that waits for its sessions: fast shutdown closes them, immediate shutdown recovers later."""
 SILENT_SECONDS = 30.0
-"""A part reports every 10 s; one that is silent for so long does not answer."""
+"""A part reports every 10 s; without a report for this time it counts as not answering."""
 REPORT_CHECK_SECONDS = 15.0
-"""Between two such checks: after an outage of Postgres, reports take a moment to come again."""
+"""The interval of these checks; after an outage of Postgres, reports take a moment to resume."""
 WAIT_SECONDS = 300
-"""How long a service waits for what it needs before it ends and is started again."""
+"""How long a service waits for the services that it needs; then it exits and is restarted."""
 Ready = Callable[[int], Awaitable[bool]]
 AddressOverrides = Callable[[str, Settings], Mapping[str, str]]
-"""Variables for one process of the stack, by its name: other addresses for it than those of the stack."""
+"""Environment variables of single processes, by name: other addresses than the stack's."""
 GPU_MODULES = ("vllm", "verl", "torch")
 
 
 @dataclass(frozen=True)
 class StackRequest:
-    """What the stack runs."""
+    """What to run in the stack."""
 
     agents: Sequence[str] = ()
     only: frozenset[str] | None = None
@@ -75,7 +77,7 @@ def wanted(request: StackRequest, addresses: Addresses) -> list[str]:
     """Names of the parts to start, in the order in which they are shown.
 
     Raises:
-        ConfigError: a part that does not exist.
+        ConfigError: a part does not exist.
     """
     unknown = sorted((request.only or frozenset()) - set(NAMES))
     if unknown:
@@ -175,10 +177,12 @@ class ProcessFactory:
         return temporal_server.command(binary.path, database, namespace, ports["temporal"], ports["temporal_ui"])
 
     async def _find_temporal_again(self) -> list[str]:
-        """How it is started; its file may be gone, since another process may clear the cache that it lies in."""
+        """The command that starts it. Its file is searched again if it was deleted, as another process may clear the
+        cache.
+        """
         known = self.temporal
         if known is None or not os.access(known.path, os.X_OK):
-            self.on_note("the Temporal server's file has gone: looking for another")
+            self.on_note("the Temporal server's file was deleted: looking for another")
             known = self.temporal = await temporal_server.obtain(self.settings.home, self.on_note)
         return self._temporal_command(known)
 
@@ -211,7 +215,7 @@ class ProcessFactory:
     async def _temporal_serves(self, pid: int) -> bool:
         try:
             return await (await self._connect()).service_client.check_health(timeout=timedelta(seconds=5))
-        except (RPCError, TemporalError):  # it is away
+        except (RPCError, TemporalError):  # it does not answer
             return False
 
     async def _temporal_answers(self, pid: int) -> bool:
@@ -241,7 +245,7 @@ class ProcessFactory:
         async def polls(pid: int) -> bool:
             try:
                 return await temporal_server.polls(await self._connect(), queue, pid)
-            except (RPCError, TemporalError):  # the server is away
+            except (RPCError, TemporalError):  # the server does not answer
                 return False
 
         return polls
@@ -269,7 +273,7 @@ class ProcessFactory:
         return heard
 
     async def _ask_postgres(self, query: str, *values: object) -> object:
-        """One value, or None while there is no answer: it is away, it recovers, it has no schema yet."""
+        """One value, or None if Postgres does not answer: it is down, recovers, or has no schema yet."""
         try:
             connection = await asyncpg.connect(self.settings.postgres_url, timeout=5)
             try:

@@ -1,7 +1,7 @@
-"""What the embedded stack leaves in its home folder: a lock, a token, and `stack.json` about itself.
+"""The files of the embedded stack in its home folder: a lock, a token, and `stack.json`.
 
-The lock says whether a stack runs; the kernel frees it however the stack ends. `stack.json` outlives the stack, so
-that the next one takes the same addresses; it holds no secret that came from outside.
+The lock shows whether a stack runs; the kernel releases it however the stack ends. `stack.json` is kept when the stack
+stops, so that the next one uses the same addresses; it has no secrets that were given from outside.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ LOCK_FILE = "up.lock"
 
 @contextmanager
 def locked(home: Path) -> Generator[None]:
-    """Hold the home folder.
+    """Lock the home folder.
 
     Raises:
-        StackError: another stack holds it.
+        StackError: another stack has locked it.
     """
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(home / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
@@ -37,7 +37,7 @@ def locked(home: Path) -> Generator[None]:
         if not _taken(descriptor):
             raise StackError(
                 f"the stack of {home} is running already (pid {_holder(descriptor)}); "
-                "`relight down` ends it, `relight status` shows it"
+                "`relight down` stops it, `relight status` shows it"
             )
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, str(os.getpid()).encode(), 0)
@@ -57,7 +57,7 @@ def _taken(descriptor: int) -> bool:
 
 
 def running_pid(home: Path) -> int | None:
-    """The process that holds the home folder, if any."""
+    """The id of the process that has locked the home folder, if any."""
     try:
         descriptor = os.open(home / LOCK_FILE, os.O_RDONLY)
     except OSError:
@@ -77,10 +77,10 @@ def _holder(descriptor: int) -> int | None:
 
 
 def end(home: Path, timeout_seconds: float = 30.0) -> int | None:
-    """End the stack of a home folder and wait until it is gone; the pid it had, or None where there was none.
+    """Stop the stack of a home folder and wait for its end; returns its pid, or None if there was none.
 
     Raises:
-        StackError: it did not end, even killed.
+        StackError: it did not end, not even by SIGKILL.
     """
     pid = running_pid(home)
     if pid is None:
@@ -89,12 +89,12 @@ def end(home: Path, timeout_seconds: float = 30.0) -> int | None:
         if running_pid(home) != pid:  # it ended, and another process may have its number by now
             return pid
         if not any(process.ends_by(*how) for how in ((signal.SIGTERM, timeout_seconds), (signal.SIGKILL, 5.0))):
-            raise StackError(f"the stack of {home} (pid {pid}) does not end")
+            raise StackError(f"the stack of {home} (pid {pid}) did not stop")
     return pid
 
 
 def ensure_token(home: Path) -> str:
-    """The admin token of this home, made on first use, readable by its owner alone."""
+    """The admin token of this home, created on first use, readable by its owner only."""
     path = home / TOKEN_FILE
     try:
         return path.read_text().strip()

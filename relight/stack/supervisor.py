@@ -1,7 +1,8 @@
-"""The embedded stack's processes: tied to this one, restarted, stopped in order.
+"""Supervises the embedded stack's processes: starts, checks, restarts and stops them.
 
-A child runs in a session of its own, writes to its own log file, and ends when this process ends (processes/child.py).
-One that dies is started again, with a backoff that a minute of life resets. What is left of its group is killed first.
+A child runs in a session of its own, writes to its own log file, and is killed when this process ends
+(processes/child.py). One that dies is restarted, with a back-off that is reset after it has run for a minute. The rest
+of its process group is killed first.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from relight.processes.child import ChildProcess, describe_exit, reason_in_log, 
 from relight.retrying import ExponentialBackoff
 
 BAD_INPUT = 2
-"""Exit code with which Relight's commands refuse their input; to try again would change nothing."""
+"""Exit code of Relight's commands for invalid input, after which a restart would not help."""
 BOOT_TRIES = 3
 FIRST_DELAY_SECONDS = 0.5
 LONGEST_DELAY_SECONDS = 30.0
@@ -29,7 +30,7 @@ LONGEST_LOG_BYTES = 32 * 1024 * 1024
 """A longer log is renamed when its part starts; one old log is kept."""
 
 FAILED_CHECKS = 2
-"""So many checks in a row that fail make a part that was ready `unresponsive`."""
+"""After so many failed checks in a row a ready part is `unresponsive`."""
 
 State = Literal["waiting", "starting", "ready", "unresponsive", "stopping", "restarting", "stopped"]
 
@@ -53,42 +54,42 @@ Preparation = Callable[[], Awaitable[Sequence[str] | None]]
 
 
 def _never() -> bool:
-    """For parts whose shutdown can't be seen."""
+    """For parts whose shutdown can't be detected."""
     return False
 
 
 @dataclass(frozen=True)
 class ManagedProcess:
-    """How one process of the stack is run."""
+    """How to run one process of the stack."""
 
     name: str
     command: Sequence[str]
     log: Path
     ready: Callable[[int], Awaitable[bool]]
-    """Asked again and again with the process id, until it is true."""
+    """Called repeatedly with the process id, until it is true."""
     environment: Mapping[str, str]
     folder: Path
     prepare: Preparation = _nothing
     """Run before each start."""
     cancel_prepare: bool = False
-    """Whether a stop cancels `prepare`; else it runs to its end first."""
+    """Whether a stop cancels `prepare`; otherwise it is completed first."""
     user: str | None = None
     stop_stage: int = 0
     """Lower stages are stopped first."""
     stop_signal: signal.Signals = signal.SIGTERM
     stop_seconds: float = 5.0
     death_signal: signal.Signals = signal.SIGKILL
-    """What the kernel sends it when this process dies."""
+    """The signal that the kernel sends it when this process dies."""
     ask_seconds: float = 0.1
     """Pause between two checks whether it is ready."""
     answers: Callable[[int], Awaitable[bool]] | None = None
-    """Asked now and then with the process id once it was ready; None: it is not asked."""
+    """Called periodically with the process id once it was ready; None: it is not checked."""
     check_seconds: float = 2.0
     """Pause between two such checks."""
     is_ending: Callable[[], bool] = _never
-    """Whether it is shutting down; asked as often as `ready` and `answers` are."""
+    """Whether it is shutting down; called as often as `ready` and `answers`."""
     end_signals: Sequence[tuple[signal.Signals, float]] = ()
-    """What it is sent when it shuts down and `stop` was not called, and how long each may take."""
+    """The signals to send when it shuts down without `stop`, and how long each may take."""
 
 
 class ProcessSupervisor:
@@ -100,7 +101,7 @@ class ProcessSupervisor:
         self.restarts = 0
         self.ready = asyncio.Event()
         self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Fails when the part can't be booted."""
+        """Gets an exception when the part can't be started."""
         self._report = report
         self._process: ChildProcess | None = None
         self._stopping = asyncio.Event()
@@ -113,11 +114,11 @@ class ProcessSupervisor:
         return self._process.pid if self._process and self._process.alive else None
 
     def as_data(self) -> dict[str, Any]:
-        """What the stack's file says about it."""
+        """Its entry in the stack's file."""
         return {"pid": self.pid, "state": self.state, "restarts": self.restarts, "log": str(self.part.log)}
 
     async def run(self) -> None:
-        """Start it, and start it again, until `stop`."""
+        """Start it, and restart it, until `stop`."""
         backoff = ExponentialBackoff(FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS)
         while not self._stopping.is_set():
             started = asyncio.get_running_loop().time()
@@ -189,7 +190,7 @@ class ProcessSupervisor:
         return await ChildProcess.start(tied, environment=part.environment, log=part.log, folder=part.folder)
 
     async def _watch(self, process: ChildProcess) -> None:
-        """Follow whether it is ready, and then whether it goes on answering; where it shuts down, make it end."""
+        """Check whether it is ready, then whether it keeps answering; if it shuts down, end it."""
         name, pid, started = self.part.name, process.pid, asyncio.get_running_loop().time()
         if await self._wait_for_answer(pid, self.part.ready, self.part.ask_seconds):
             seconds = asyncio.get_running_loop().time() - started
@@ -209,7 +210,7 @@ class ProcessSupervisor:
         self._enter("ready", text, **data)
 
     async def _wait_for_answer(self, pid: int, ask: Callable[[int], Awaitable[bool]], pause_seconds: float) -> bool:
-        """Wait for an answer; False: there will be none, since it is shutting down."""
+        """Wait until it answers; False: it is shutting down."""
         while not self.part.is_ending():
             if await _is_answered(ask(pid)):
                 return True
@@ -217,7 +218,7 @@ class ProcessSupervisor:
         return False
 
     async def _wait_for_silence(self, pid: int, ask: Callable[[int], Awaitable[bool]]) -> bool:
-        """Wait until it does not answer any more; False: it is shutting down."""
+        """Wait until it stops answering; False: it is shutting down."""
         failed = 0
         while failed < FAILED_CHECKS:
             await asyncio.sleep(self.part.check_seconds)
@@ -227,11 +228,11 @@ class ProcessSupervisor:
         return True
 
     async def _end_sessions(self, process: ChildProcess) -> None:
-        """It was asked by another process to end once all sessions have left, and ours stay: end it without them."""
+        """End it: another process sent it a signal by which it waits for all sessions, and Relight's stay open."""
         if self._stopping.is_set():
             return
         self.ready.clear()
-        text = f"{self.part.name} (pid {process.pid}) is shutting down and waits for its sessions: they are ended"
+        text = f"{self.part.name} (pid {process.pid}) is shutting down and waits for its sessions; they are closed"
         self._enter("stopping", text)
         for number, seconds in self.part.end_signals:
             with suppress(ProcessLookupError):

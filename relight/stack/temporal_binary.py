@@ -22,7 +22,7 @@ CLI_VERSION = "1.8.2"
 """The release that tools/temporal builds."""
 MINIMUM_SERVER = (1, 29)
 STOP_SECONDS = 0.2
-"""How soon a build that is stopped ends."""
+"""The interval at which a running build checks whether to stop."""
 DOWNLOAD_HOST = "temporal.download"
 PACKAGE = "github.com/temporalio/cli/cmd/temporal"
 WAYS = f"""Ways to get one:
@@ -43,14 +43,14 @@ class Binary:
 
 @dataclass
 class Search:
-    """What was found, and what was not used and why."""
+    """The server that was found, and notes on those that were not used."""
 
     found: Binary | None = None
     notes: list[str] = field(default_factory=list)
 
 
 def server_version(binary: Path) -> tuple[int, ...] | None:
-    """Version of the server in a `temporal` command; None for one without, or one that does not run."""
+    """Version of the server in a `temporal` command; None if it has none or does not run."""
     try:
         answer = subprocess.run([str(binary), "--version"], capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired):
@@ -133,12 +133,12 @@ def build(
     launcher: Sequence[str] = (),
     stop: threading.Event | None = None,
 ) -> None:
-    """Build the server with Go; modules and objects go to `scratch`, which is removed when it worked.
+    """Build the server with Go; modules and objects go to `scratch`, which is removed after a success.
 
-    `launcher` is put before the command (see parent_death_tie.py). `stop` ends it.
+    `launcher` is put before the command (see parent_death_tie.py). `stop` ends the build.
 
     Raises:
-        RuntimeError: it did not work; the end of the log says why.
+        RuntimeError: the build failed; the message has the end of the log.
     """
     if not shutil.which("go"):
         raise RuntimeError("Go is not installed")

@@ -23,13 +23,13 @@ from relight.temporal.pollers import pollers_of
 
 
 def source_folder() -> Path | None:
-    """Where a checkout keeps the Go module of the server; an installed wheel has none."""
+    """The folder of the server's Go module in a checkout; an installed wheel has none."""
     folder = Path(__file__).resolve().parents[2] / "tools" / "temporal"
     return folder if (folder / "go.mod").is_file() else None
 
 
 async def obtain(home: Path, on_note: Callable[[str], None] = lambda note: None) -> temporal_binary.Binary:
-    """Find a server, else download it, else build it; `on_note` is called with what was not used and what takes long.
+    """Find a server, else download it, else build it; `on_note` gets messages about unused servers and long steps.
 
     Raises:
         TemporalError: no way worked; the message lists them.
@@ -74,7 +74,7 @@ async def _build(cache: Path, home: Path, reasons: list[str]) -> None:
 
 
 def command(binary: Path, database: Path, namespace: str, port: int, ui_port: int) -> list[str]:
-    """How the dev server is started, on loopback."""
+    """The command that starts the dev server, on loopback."""
     return [
         *(str(binary), "server", "start-dev", "--db-filename", str(database), "--namespace", namespace),
         *("--ip", LOOPBACK, "--port", str(port), "--ui-port", str(ui_port), "--ui-disable-news-fetch"),

@@ -1,14 +1,15 @@
-"""The store of rollouts as Agent Lightning 0.3's users know it: queue, attempts, spans, resources, workers.
+"""The rollout store, with the methods of Agent Lightning 0.3's store: queue, attempts, spans, resources, workers.
 
 Three stores implement it with the same rules: `PostgresLightningStore`, `LightningStoreClient` (HTTP, `/v1/agl`) and
-`InMemoryLightningStore`. The rows are those of `AttemptStore`: a rollout that a program enqueues and one that a run
-plans differ in who dispatches them.
+`InMemoryLightningStore`. They share their rows with `AttemptStore`: rollouts that a program enqueues and rollouts that
+a run plans differ in how they are dispatched.
 
-What a call is given by keyword is packed here: a query into its class of `types.queries`, a rollout to be into an
-`EnqueueRolloutRequest`, and changes into a dictionary of those that were given. Stores implement what takes these.
+The base class packs keyword arguments: those of a query into a class of `types.queries`, a new rollout into an
+`EnqueueRolloutRequest`, changes into a dictionary of the arguments that were given. Stores implement the abstract
+methods that take these.
 
-Where not said otherwise an unknown rollout or attempt raises NotFoundError, which is a ValueError too, and a change
-that the state forbids raises ConflictError.
+Unless a method says otherwise, an unknown rollout or attempt raises NotFoundError, which is also a ValueError, and a
+change that the state forbids raises ConflictError. All times are Unix seconds.
 """
 
 from __future__ import annotations
@@ -39,24 +40,24 @@ Changes = dict[str, Any]
 
 
 class LightningStore(ABC):
-    """Every method of 0.3's store, and what its users asked for."""
+    """Every method of 0.3's store, and additional ones."""
 
     @property
     @abstractmethod
     def capabilities(self) -> dict[str, bool]:
-        """thread_safe, async_safe, zero_copy, otlp_traces; a missing one is false."""
+        """Values of thread_safe, async_safe, zero_copy and otlp_traces; a missing one is false."""
 
     @abstractmethod
     def otlp_traces_endpoint(self) -> str:
-        """URL that spans are exported to.
+        """The URL to which spans are exported.
 
         Raises:
-            NotImplementedError: the capability `otlp_traces` is not there.
+            NotImplementedError: the store lacks the capability `otlp_traces`.
         """
 
     @abstractmethod
     async def statistics(self) -> dict[str, Any]:
-        """name, total_rollouts, total_attempts, total_spans, total_resources, total_workers, uptime (seconds)."""
+        """name, total_rollouts, total_attempts, total_spans, total_resources, total_workers, and uptime in seconds."""
 
     async def start_rollout(
         self,
@@ -69,7 +70,7 @@ class LightningStore(ABC):
         *,
         idempotency_key: str | None = None,
     ) -> AttemptedRollout:
-        """A rollout with attempt 1 at once, never queued."""
+        """Create a rollout and begin its attempt 1; the rollout is not queued."""
         return await self._start_rollout(_request(locals()), worker_id, idempotency_key)
 
     @abstractmethod
@@ -88,9 +89,18 @@ class LightningStore(ABC):
         dispatch: Dispatch | None = None,
         idempotency_key: str | None = None,
     ) -> Rollout:
-        """A rollout at the end of the queue, pinned to a version of its resources: the newest of those that are named,
-        else of the newest; where there are none yet, of the newest when it is first opened. A rollout that a workflow
-        dispatches needs those that it names."""
+        """Append a rollout to the queue, pinned to the newest version of its resources.
+
+        Args:
+            input: the task, any JSON value.
+            resources_id: by default the newest resources; if there are none yet, the rollout is pinned when it is first
+                opened. They may be added later, unless a workflow dispatches the rollout.
+            dispatch: by the queue (default), or by a workflow.
+            idempotency_key: a second call with this key returns the rollout of the first.
+
+        Raises:
+            NotFoundError: a workflow dispatches the rollout, and its resources are unknown.
+        """
         (rollout,) = await self.enqueue_many_rollouts([_request(locals())], idempotency_key=idempotency_key)
         return rollout
 
@@ -98,14 +108,15 @@ class LightningStore(ABC):
     async def enqueue_many_rollouts(
         self, rollouts: Sequence[EnqueueRolloutRequest], *, idempotency_key: str | None = None
     ) -> list[Rollout]:
-        """Several, in order, in one transaction."""
+        """Append several rollouts, in order, in one transaction."""
 
     async def dequeue_rollout(
         self, worker_id: str | None = None, *, idempotency_key: str | None = None
     ) -> AttemptedRollout | None:
-        """Claim the oldest rollout in the queue: its next attempt, lease and fence in one transaction.
+        """Claim the oldest rollout of the queue: its next attempt, lease and fence in one transaction; None if it is
+        empty.
 
-        With the same key again it answers with the same rollout, so that a lost answer loses no rollout.
+        A second call with the same key returns the same rollout, so a lost answer loses no rollout.
         """
         claimed = await self.dequeue_many_rollouts(1, worker_id, idempotency_key=idempotency_key)
         return claimed[0] if claimed else None
@@ -114,33 +125,35 @@ class LightningStore(ABC):
     async def dequeue_many_rollouts(
         self, limit: int = 1, worker_id: str | None = None, *, idempotency_key: str | None = None
     ) -> list[AttemptedRollout]:
-        """Claim up to `limit`; none where it is 0 or less."""
+        """Claim up to `limit` rollouts; none if it is 0 or less."""
 
     @abstractmethod
     async def start_attempt(self, rollout_id: str, worker_id: str | None = None) -> AttemptedRollout:
-        """One more attempt by hand, whatever `max_attempts` says."""
+        """Begin one more attempt at a rollout, regardless of `max_attempts`."""
 
     @abstractmethod
     async def add_span(self, span: Span) -> Span | None:
-        """Keep a span, which is a sign of life of its attempt; None where it is there already."""
+        """Store a span, which counts as a sign of life of its attempt; None if it was stored before."""
 
     @abstractmethod
     async def add_many_spans(self, spans: Sequence[Span]) -> list[Span]:
-        """Keep spans in one transaction; those that were new."""
+        """Store spans in one transaction; returns those that were new. If an attempt is unknown, none is stored."""
 
     @abstractmethod
     async def add_otel_span(
         self, rollout_id: str, attempt_id: str, readable_span: Any, sequence_id: int | None = None
     ) -> Span | None:
-        """Keep an OpenTelemetry `ReadableSpan`."""
+        """Store an OpenTelemetry `ReadableSpan`; None if it was stored before. Without a `sequence_id` it gets the next
+        one.
+        """
 
     async def get_next_span_sequence_id(self, rollout_id: str, attempt_id: str) -> int:
-        """Next number of the rollout, which all its attempts share; starts at 1, without gaps."""
+        """The next sequence id of the rollout, which all its attempts share; they start at 1 and have no gaps."""
         return (await self.get_many_span_sequence_ids([(rollout_id, attempt_id)]))[0]
 
     @abstractmethod
     async def get_many_span_sequence_ids(self, rollout_attempt_ids: Sequence[tuple[str, str]]) -> list[int]:
-        """One for each pair, in order; a pair may come several times."""
+        """The next sequence id for each pair of rollout and attempt, in order; a pair may occur several times."""
 
     async def query_rollouts(
         self,
@@ -161,9 +174,13 @@ class LightningStore(ABC):
         reward_max: float | None = None,
         cursor: str | None = None,
     ) -> PaginatedResult[Rollout]:
-        """Rollouts, each with its newest attempt where it has one. The filters from `mode` on are always ANDed.
+        """Rollouts, each with its newest attempt, if any. The filters from `mode` on are always ANDed.
 
-        A `cursor`, empty at first and then each page's `next`, pages by what was read: in the order of their making.
+        A `cursor`, empty at first and then each page's `next`, returns the rollouts after the last one read, in order
+        of creation.
+
+        Raises:
+            InvalidRequestError: an argument is invalid; so for all queries.
         """
         return await self._query_rollouts(RolloutQuery.of(locals()))
 
@@ -179,7 +196,7 @@ class LightningStore(ABC):
         limit: int = -1,
         offset: int = 0,
     ) -> PaginatedResult[Attempt]:
-        """Attempts of a rollout; none for one that is unknown."""
+        """Attempts of a rollout; none if it is unknown."""
         return await self._query_attempts(rollout_id, AttemptQuery.of(locals()))
 
     @abstractmethod
@@ -187,11 +204,11 @@ class LightningStore(ABC):
 
     @abstractmethod
     async def get_rollout_by_id(self, rollout_id: str) -> Rollout | AttemptedRollout | None:
-        """None where it is unknown."""
+        """A rollout, with its newest attempt if it has one; None if it is unknown."""
 
     @abstractmethod
     async def get_latest_attempt(self, rollout_id: str) -> Attempt | None:
-        """None where there is none."""
+        """The newest attempt of a rollout; None if there is none."""
 
     async def query_resources(
         self,
@@ -204,7 +221,7 @@ class LightningStore(ABC):
         limit: int = -1,
         offset: int = 0,
     ) -> PaginatedResult[ResourcesUpdate]:
-        """All snapshots."""
+        """Resources in all their versions."""
         return await self._query_resources(ResourcesQuery.of(locals()))
 
     @abstractmethod
@@ -212,19 +229,19 @@ class LightningStore(ABC):
 
     @abstractmethod
     async def get_resources_by_id(self, resources_id: str, version: int | None = None) -> ResourcesUpdate | None:
-        """The newest version, or the one that is named; None where it is unknown."""
+        """The given version, by default the newest; None if it is unknown."""
 
     @abstractmethod
     async def get_latest_resources(self) -> ResourcesUpdate | None:
-        """The snapshot that was added or updated last."""
+        """The resources that were added or updated last; None if there are none."""
 
     @abstractmethod
     async def add_resources(self, resources: NamedResources) -> ResourcesUpdate:
-        """A new snapshot, version 1."""
+        """Store new resources as version 1."""
 
     @abstractmethod
     async def update_resources(self, resources_id: str, resources: NamedResources) -> ResourcesUpdate:
-        """Create it, or add a version; rollouts stay with the version that they are pinned to."""
+        """Create resources of this id, or add a version; rollouts keep the version that they are pinned to."""
 
     async def query_spans(
         self,
@@ -246,9 +263,10 @@ class LightningStore(ABC):
         sort_order: SortOrder = "asc",
         cursor: str | None = None,
     ) -> PaginatedResult[Span]:
-        """Spans of a rollout, of one attempt, or of the newest (`latest`); that scope is always ANDed.
+        """Spans of a rollout, of one attempt, or of the newest (`latest`); this scope is always ANDed.
 
-        A `cursor`, empty at first and then each page's `next`, pages by what was read: in the order of their numbers.
+        A `cursor`, empty at first and then each page's `next`, returns the spans after the last one read, in order of
+        their sequence ids.
         """
         return await self._query_spans(SpanQuery.of(locals()))
 
@@ -257,7 +275,9 @@ class LightningStore(ABC):
 
     @abstractmethod
     async def wait_for_rollouts(self, *, rollout_ids: Sequence[str], timeout: float | None = None) -> list[Rollout]:
-        """Those that have ended, at once when all have, else after `timeout` seconds; None waits without end."""
+        """Wait until all rollouts have ended, at most `timeout` seconds (None: unlimited); returns those that have
+        ended.
+        """
 
     async def update_rollout(
         self,
@@ -269,7 +289,7 @@ class LightningStore(ABC):
         config: RolloutConfig | Unset = UNSET,
         metadata: dict[str, Any] | Unset | None = UNSET,
     ) -> Rollout:
-        """Change fields. A status that ends it wakes those who wait; `requeuing` queues it."""
+        """Change the given fields of a rollout. A terminal status ends its waits; `requeuing` queues it again."""
         return await self._update_rollout(rollout_id, _given(locals(), without=("self", "rollout_id")))
 
     @abstractmethod
@@ -284,9 +304,10 @@ class LightningStore(ABC):
         last_heartbeat_time: float | Unset = UNSET,
         metadata: dict[str, Any] | Unset | None = UNSET,
     ) -> Attempt:
-        """Change an attempt (or `latest`). Only the newest one's status moves the rollout on.
+        """Change the given fields of an attempt (or of the `latest`). Only the newest attempt's status changes the
+        rollout's.
 
-        One that a newer attempt has superseded may be closed, but doesn't run again.
+        A superseded attempt may be closed, but not set to `preparing` or `running`.
         """
         changes = _given(locals(), without=("self", "rollout_id", "attempt_id"))
         return await self._update_attempt(rollout_id, attempt_id, changes)
@@ -305,7 +326,7 @@ class LightningStore(ABC):
         limit: int = -1,
         offset: int = 0,
     ) -> PaginatedResult[Worker]:
-        """All workers."""
+        """External runners and Relight's own processes."""
         return await self._query_workers(WorkerQuery.of(locals()))
 
     @abstractmethod
@@ -313,38 +334,38 @@ class LightningStore(ABC):
 
     @abstractmethod
     async def get_worker_by_id(self, worker_id: str) -> Worker | None:
-        """None where it is unknown."""
+        """None if it is unknown."""
 
     @abstractmethod
     async def update_worker(self, worker_id: str, heartbeat_stats: dict[str, Any] | Unset = UNSET) -> Worker:
-        """A heartbeat, which may bring statistics. It can't set the status.
+        """Record a heartbeat of a worker, with statistics if given. The status follows from the worker's attempts.
 
         Raises:
-            TypeError: statistics that are None.
+            TypeError: the statistics are None.
         """
 
     @abstractmethod
     async def cancel_rollout(self, rollout_id: str, reason: str = "cancelled") -> Rollout:
-        """End a rollout: its open attempt is fenced off and its token is good for nothing any more."""
+        """Cancel a rollout: its open attempt is closed, and the attempt's token is revoked."""
 
     @abstractmethod
     async def delete_rollout(self, rollout_id: str) -> None:
-        """Remove an ended rollout of no run, with its attempts, generations and spans.
+        """Delete an ended rollout that belongs to no run, with its attempts, generations and spans.
 
         Raises:
-            ConflictError: it has not ended, or a run's ledger holds it.
+            ConflictError: it has not ended, or it belongs to a run.
         """
 
 
 def _request(arguments: Mapping[str, Any]) -> EnqueueRolloutRequest:
-    """The rollout that a call asks for by its arguments, unchecked."""
+    """The new rollout that a call's arguments describe, not validated."""
     return EnqueueRolloutRequest.model_construct(
         **{name: arguments.get(name) for name in EnqueueRolloutRequest.model_fields}
     )
 
 
 def _given(arguments: Mapping[str, Any], *, without: Sequence[str]) -> Changes:
-    """The arguments that were given; metadata that are None are empty."""
+    """The arguments that were given; None for `metadata` means empty."""
     changes = {name: value for name, value in arguments.items() if name not in without and not isinstance(value, Unset)}
     if "metadata" in changes:
         changes["metadata"] = changes["metadata"] or {}

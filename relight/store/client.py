@@ -246,7 +246,7 @@ class LightningStoreClient(RetryingHttpClient, LightningStore):
 def _part(name: str) -> str:
     """A path's part; none may change which route it is."""
     if not name or name in (".", ".."):
-        raise InvalidRequestError(f"id: {name!r} is none")
+        raise InvalidRequestError(f"id: {name!r} is not a valid id")
     return quote(name, safe="")
 
 
@@ -263,11 +263,11 @@ def _encoded(body: Any) -> bytes:
         try:
             return to_json(storable(plain), inf_nan_mode="null")
         except PydanticSerializationError:
-            raise InvalidRequestError(f"a value is no JSON: {error}") from error
+            raise InvalidRequestError(f"a value can't be represented in JSON: {error}") from error
 
 
 def _read(kind: type[M] | TypeAdapter[T], raw: bytes) -> M | T:
     try:
         return kind.validate_json(raw) if isinstance(kind, TypeAdapter) else kind.model_validate_json(raw)
     except ValidationError as error:
-        raise StoreError(f"the store service's answer makes no sense: {error}") from error
+        raise StoreError(f"the store service's answer is invalid: {error}") from error

@@ -40,10 +40,9 @@ MIGRATION_LOCK = 7_348_201
 OUR_STATES: dict[str, type[RelightError]] = {"RL404": NotFoundError, "RL409": ConflictError}
 """SQLSTATEs that our triggers and functions raise."""
 AWAY = ("08", "53", "57")
-"""Classes of SQLSTATE that pass by themselves: connection lost, out of resources, shutting down or starting."""
+"""Classes of SQLSTATE of temporary errors: connection lost, out of resources, shutting down or starting."""
 TRY_AGAIN = frozenset({"25P03", "40001", "40P01", "55P03"})
-"""A transaction that was left alone for too long, serialization failure, deadlock, a lock that was not had in time: the
-same transaction may be sent again."""
+"""Idle transaction timeout, serialization failure, deadlock, lock timeout: the same transaction may be sent again."""
 MIGRATION_SECONDS = 3600.0
 UNSTORABLE = ("22", "54")
 """Classes of SQLSTATE for values that can't be stored."""
@@ -59,7 +58,7 @@ def queries() -> dict[str, str]:
         parts = re.split(r"^-- name: (\w+)\s*$", file.read_text(), flags=re.MULTILINE)
         for name, text in zip(parts[1::2], parts[2::2], strict=True):
             if name in found:
-                raise ValueError(f"query {name} stands twice under relight/store/sql")
+                raise ValueError(f"query {name} is defined twice under relight/store/sql")
             found[name] = text.strip()
     return found
 
@@ -82,7 +81,7 @@ async def _prepare(connection: Connection, url: str) -> None:
 
 
 async def _reset(connection: Connection) -> None:
-    """Give a connection back as it is: nothing here sets session state, and asyncpg's own reset costs a round trip."""
+    """Return a connection without a reset: nothing sets session state, and asyncpg's reset costs a round trip."""
     if connection.is_in_transaction():
         await connection.reset()
     connection.used_at = monotonic()
@@ -102,7 +101,7 @@ def _our_error(error: asyncpg.PostgresError) -> RelightError | None:
 
 @asynccontextmanager
 async def translated() -> AsyncGenerator[None]:
-    """Turn Postgres' errors into ours."""
+    """Convert errors of Postgres to errors of Relight."""
     try:
         yield
     except asyncpg.PostgresError as error:
@@ -114,7 +113,7 @@ async def translated() -> AsyncGenerator[None]:
     except (TimeoutError, OSError, asyncpg.InterfaceError, asyncpg.InternalClientError, ssl.SSLError) as error:
         if isinstance(error, ValueError):  # asyncpg's own, before anything is sent
             raise InvalidRequestError(f"a value can't be stored: {error}") from error
-        raise PostgresError(f"Postgres is out of reach: {error or type(error).__name__}") from error
+        raise PostgresError(f"can't reach Postgres: {error or type(error).__name__}") from error
 
 
 class Database:
@@ -124,7 +123,7 @@ class Database:
         self.pool = pool
         self.url = url
         self.listeners: set[Connection] = set()
-        """Connections outside the pool that are held for long."""
+        """Long-lived connections outside the pool."""
         self._probe = asyncio.create_task(self._leave_where_refused())
 
     @classmethod
@@ -132,14 +131,14 @@ class Database:
         """Open the pool.
 
         Raises:
-            PostgresError: out of reach; the message says where and what to check.
+            PostgresError: Postgres can't be reached; the message has the address and the remedy.
         """
 
         async def check(connection: Connection) -> None:
             try:
                 await check_idle_connection(connection)
             except UNANSWERED:
-                await pool.expire_connections()  # where one has died in its sleep, the others have too, mostly
+                await pool.expire_connections()  # if one idle connection is dead, the others mostly are too
                 raise
 
         try:
@@ -164,7 +163,7 @@ class Database:
         return cls(pool, url)
 
     async def close(self) -> None:
-        """Close the pool; connections that hang are dropped after 5 s."""
+        """Close the pool; connections that hang are closed after 5 s."""
         self._probe.cancel()
         try:
             await asyncio.wait_for(self.pool.close(), 5)
@@ -172,20 +171,20 @@ class Database:
             self.pool.terminate()
 
     async def _leave_where_refused(self) -> None:
-        """Give up all sessions when the server takes no new ones: one that shuts down may be waiting for ours."""
+        """Close all sessions when the server accepts no new ones: it may shut down and wait for these."""
         refused = False
         async for _ in Every(live_connection.PROBE_SECONDS, at_once=False):
             before, refused = refused, await live_connection.refuses_sessions(self.url)
             if refused:
                 await self._leave()
             if refused and not before:
-                log.warning("Postgres takes no new sessions (it shuts down, starts or recovers): ours are given up")
+                log.warning("Postgres accepts no sessions (it shuts down, starts or recovers): Relight closes its own")
 
     async def _leave(self) -> None:
-        """End what is idle and what listens now, what is in use when it is given back."""
+        """Close idle and listening connections now, and those in use when they are returned."""
         await self.pool.expire_connections()
         pool: Any = self.pool
-        for holder in pool._holders:  # asyncpg ends those that rest only when somebody wants them
+        for holder in pool._holders:  # asyncpg closes idle connections only when one is acquired
             if holder.is_idle():
                 holder.terminate()
         for connection in list(self.listeners):
@@ -234,7 +233,7 @@ class Database:
             )
             there = {row["version"] for row in await connection.fetch("select version from migrations")}
             for version, name, text in migrations():
-                if version not in there:  # also one that came to be after a later one, on another branch
+                if version not in there:  # also one whose number is below the newest that was applied
                     await connection.execute(text, timeout=MIGRATION_SECONDS)
                     await connection.execute("insert into migrations (version, name) values ($1, $2)", version, name)
                     there.add(version)
@@ -247,11 +246,11 @@ def redact_url(url: str) -> str:
 
 
 async def connect_database(settings: Settings, *, migrate: bool = True, **pool: int) -> Database:
-    """A pool on the run's Postgres, with the schema up to date; with `migrate=False` it is left as it is.
+    """A pool, after the schema was migrated; with `migrate=False` the schema is not changed.
 
     Raises:
         ConfigError: no address is set.
-        PostgresError: out of reach.
+        PostgresError: Postgres can't be reached.
     """
     if not settings.postgres_url:
         raise ConfigError(

@@ -1,7 +1,7 @@
-"""Commit model calls: many in one transaction, their bodies once a day by content hash.
+"""Commits model calls: many in one transaction, their bodies by content hash, once a day.
 
-A call number that is taken by the same request is committed already; by another one, it must be numbered anew. An item
-that Postgres refuses is tried alone, so that it fails alone.
+A call whose number is used by the same request is committed already; if another request uses it, the call has to be
+renumbered. If Postgres refuses an item, the items are committed one by one, so that only this one fails.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from relight.store.storable import storable, storable_text
 from relight.types.wire import CommitResult, GenerationRecord, UndeliveredCall
 
 COMPRESSION = 1
-"""zlib's fastest: bodies are written once and hardly ever read."""
+"""zlib's fastest level: bodies are written once and rarely read."""
 LONGEST_RESPONSE_ID = 200
 """Ids of engines have about 45 characters; a provider's longer one is not indexed."""
 COMMITTED = CommitResult(state="committed")
@@ -96,7 +96,7 @@ def _response_id(response: Any) -> str | None:
 async def commit_generations(
     database: Database, items: Sequence[GenerationRecord], redactor: Redactor
 ) -> list[CommitResult]:
-    """All items in one transaction; where one of them can't be stored, each in its own."""
+    """Commit all items in one transaction; if one can't be stored, each in its own."""
     results: list[CommitResult] = []
     for group in distinct_groups(items):
         results += await _commit_group(database, group, redactor)
@@ -104,7 +104,7 @@ async def commit_generations(
 
 
 def distinct_groups(items: Sequence[GenerationRecord]) -> list[list[GenerationRecord]]:
-    """Items in order, cut where a call comes a second time: hardly ever."""
+    """Items in order, split before a call that occurs a second time, which is rare."""
     groups: list[list[GenerationRecord]] = []
     seen: set[tuple[str, int]] = set()
     for item in items:
@@ -139,7 +139,7 @@ def _result(item: GenerationRecord, row: Any) -> CommitResult:
 
 
 def undelivered(rows: Iterable[Any]) -> list[UndeliveredCall]:
-    """Calls whose answer may not have arrived, from rows of `undelivered_calls`."""
+    """Calls whose answer may not have been delivered, from rows of `undelivered_calls`."""
     return [
         UndeliveredCall(
             call_number=row["call_number"],

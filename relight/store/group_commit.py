@@ -1,7 +1,6 @@
-"""Group commit: what arrives while a transaction is under way shares the next one.
+"""Group commit: items that arrive while a transaction is under way share the next one.
 
-Each caller is answered after its items are committed, never before. Nothing waits when nothing is under way, so a
-single caller pays no delay.
+Each caller is answered after its items are committed. If no transaction is under way, items are committed at once.
 """
 
 from __future__ import annotations
@@ -99,7 +98,7 @@ class GroupCommit(Generic[Item, Result]):
         began = perf_counter()
         try:
             results = await self._flush(joined)
-        except Exception as error:  # every caller in the group gets it, whatever it is
+        except Exception as error:  # every caller of the group gets the error
             for _, done in group:
                 if not done.done():
                     done.set_exception(error)
@@ -107,6 +106,6 @@ class GroupCommit(Generic[Item, Result]):
         self._seconds_metric.observe(perf_counter() - began)
         start = 0
         for items, done in group:
-            if not done.done():  # its caller went away
+            if not done.done():  # its caller was cancelled
                 done.set_result(list(results[start : start + len(items)]))
             start += len(items)

@@ -1,9 +1,9 @@
-"""A Postgres connection that never hangs: what to tell asyncpg and the server so that neither waits for a dead peer.
+"""A Postgres connection that detects half-open connections, at this end and at the server's.
 
-A path that swallows packets leaves both ends with a connection that looks alive. Here a command that is late is asked
-after on another connection: where the server does not work at it, its connection has died, and the server is told to
-end the session, so that the locks of its transaction are free. One that is not answered in time ends its connection in
-any case. Where the client can't say so, the server itself ends a transaction that waits for its next command too long.
+If the path drops packets, both ends keep a connection that appears open. So a command that is late is checked on
+another connection: if the server does not work on it, its connection is dead, and the server is told to end the
+session, which releases its locks. A command that is not answered in time closes its connection in any case. If the
+client can't tell the server, the server itself ends a transaction that waits too long for its next command.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from relight.transport.keepalive import GONE_SECONDS, IDLE_SECONDS, INTERVAL_SEC
 
 CONNECT_SECONDS: Any = 10.0
 COMMAND_SECONDS: Any = 30.0
-"""Longest wait for an answer. Whatever takes longer says so."""
+"""Longest wait for an answer; commands that may take longer give their own limit."""
 LATE_SECONDS: Final = 4.0
-"""A command that takes longer is asked after, this often."""
+"""A command that takes longer is checked at this interval."""
 ON_ITS_WAY_SECONDS: Final = 3.0
 """How long an answer may take from the server to here."""
 ASK_SECONDS: Any = 5.0
 CANCEL_SECONDS: Final = 5.0
-"""How long a command that was given up may take to end before its connection is dropped."""
+"""How long a cancelled command may take to end before its connection is closed."""
 PING_SECONDS: Final = 10.0
-"""Between two questions on a connection that only listens, and how long an answer may take."""
+"""The interval of checks on a connection that only listens, and how long an answer may take."""
 RESTED_SECONDS: Final = 5.0
-"""A pooled connection that was not used for so long is asked for a sign of life, for as long, before it is used."""
+"""A pooled connection that was idle for this time is checked before use; the check may take as long."""
 PROBE_SECONDS: Final = 5.0
-"""Between two new connections that only ask whether the server takes any."""
+"""The interval of new connections that only check whether the server accepts sessions."""
 IDLE_TRANSACTION_SECONDS: Final = 60
 UNANSWERED: Final = (
     asyncpg.PostgresError,
@@ -51,21 +51,22 @@ SESSION: Final = {
     "tcp_keepalives_count": str(PROBES),
     "tcp_user_timeout": f"{GONE_SECONDS}s",
 }
-"""What the server is asked to do by itself. On a unix socket it ignores what is said of TCP."""
+"""Settings of the server's session. On a unix socket those for TCP have no effect."""
 SETTINGS = [f"set_config('{name}', '{value}', false)" for name, value in SESSION.items()]
 SET = f"select pid, backend_start, {', '.join(SETTINGS)} from pg_stat_activity where pid = pg_backend_pid()"
 AT_WORK: Final = """
 select wait_event is distinct from 'ClientRead' or state_change > clock_timestamp() - $3 * interval '1 s'
 from pg_stat_activity where pid = $1 and backend_start = $2
 """
-"""Whether the server is at something for a session, or was just now, and does not wait for what it is to do next. (The
-state alone doesn't say it: a session stays `active` between asyncpg's preparing and executing.)"""
+"""Whether the server works for a session, or did just now, and does not wait for its next command. (The state alone is
+not enough: a session stays `active` between asyncpg's prepare and execute.)
+"""
 END: Final = "select pg_terminate_backend(pid) from pg_stat_activity where pid = $1 and backend_start = $2"
 
 
 @dataclass(frozen=True)
 class Session:
-    """A connection as the server knows it. Process ids come again, so its start belongs to it."""
+    """The server's identification of a connection: process ids are reused, so it includes the start."""
 
     url: str
     pid: int
@@ -73,7 +74,7 @@ class Session:
 
 
 class LiveConnection(asyncpg.Connection):
-    """asyncpg's, except that one is dropped whose command was lost, or can't be cancelled."""
+    """asyncpg's connection, except that it is closed if a command was lost or can't be cancelled."""
 
     def __init__(self, protocol: Any, transport: Any, *arguments: Any, **options: Any) -> None:
         super().__init__(protocol, transport, *arguments, **options)
@@ -83,7 +84,7 @@ class LiveConnection(asyncpg.Connection):
         keep_transport_alive(transport)
 
     async def begin(self, url: str) -> None:
-        """Set the session up. From now on commands that are late are asked after at `url`."""
+        """Set the session up. From now on late commands are checked on a connection to `url`."""
         row: Any = await self.fetchrow(SET)
         self._session = Session(url, row["pid"], row["backend_start"])
 
@@ -93,7 +94,7 @@ class LiveConnection(asyncpg.Connection):
             return await super().execute(query, *args, timeout=timeout)
 
     async def _do_execute(self, *args: Any, **options: Any) -> Any:
-        """All that takes arguments or answers rows."""
+        """Commands with arguments or result rows, watched."""
         with self._watched():
             return await super()._do_execute(*args, **options)
 
@@ -109,7 +110,7 @@ class LiveConnection(asyncpg.Connection):
                 task.cancel()
 
     async def _ask_after(self) -> None:
-        """Drop this connection as soon as the server says that it does nothing for it."""
+        """Close this connection as soon as the server says that it does not work for it."""
         while self._session is not None and not self.is_closed():
             if await end_idle_session(self._session):
                 self.terminate()
@@ -117,7 +118,7 @@ class LiveConnection(asyncpg.Connection):
             await asyncio.sleep(LATE_SECONDS)
 
     async def _cancel(self, waiter: Any, cancel_waiter: Any = None) -> None:
-        """asyncpg itself waits as long as for the command, while the pool can't give the connection to anybody."""
+        """Limits the wait for a cancel, during which the pool can't reuse the connection."""
         async with asyncio.timeout(CANCEL_SECONDS) as limit:
             await super()._cancel(waiter, cancel_waiter)
         if limit.expired():
@@ -125,7 +126,9 @@ class LiveConnection(asyncpg.Connection):
 
 
 async def end_idle_session(session: Session) -> bool | None:
-    """End a session that waits for its client; whether it did, or had ended before. None: the server does not say."""
+    """End a session that waits for its client; returns whether it ended, now or before. None: the server does not
+    answer.
+    """
     try:
         connection: Any = await asyncpg.connect(session.url, timeout=ASK_SECONDS, command_timeout=ASK_SECONDS)
     except UNANSWERED:
@@ -143,10 +146,10 @@ async def end_idle_session(session: Session) -> bool | None:
 
 
 async def check_idle_connection(connection: Any) -> None:
-    """Ask a connection that nobody has used for a while whether it is alive; it is dropped where it is not.
+    """Check whether an idle connection is alive; a dead one is closed.
 
     Raises:
-        TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError: it is not.
+        TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError: it is dead.
     """
     if monotonic() - connection.used_at < RESTED_SECONDS:
         return
@@ -171,9 +174,8 @@ async def connect(url: str) -> Any:
 
 
 async def refuses_sessions(url: str) -> bool:
-    """Whether the server says that it takes no new sessions now: it shuts down, starts or recovers.
-
-    In the first case the open ones still work, and it may be that it waits for them to end, without a limit.
+    """Whether the server says that it accepts no new sessions: it shuts down, starts or recovers. If it shuts down, it
+    may wait for the open ones without a limit.
     """
     try:
         connection: Any = await asyncpg.connect(url, timeout=CONNECT_SECONDS)
@@ -186,7 +188,7 @@ async def refuses_sessions(url: str) -> bool:
 
 
 async def keep_asking(connection: Any) -> None:
-    """Ask now and then whether the server is there; returns when it is not, and the connection has ended."""
+    """Check the connection periodically; returns when the server does not answer and the connection is closed."""
     try:
         while True:
             await asyncio.sleep(PING_SECONDS)

@@ -1,4 +1,4 @@
-"""Listening to Postgres: a connection of its own, outside the pool, since it is held for long."""
+"""LISTEN on Postgres, on a connection outside the pool, since it is long-lived."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from relight.store.live_connection import connect, keep_asking
 async def listening(
     database: Database, channel: str, heard: Callable[[str], None], lost: Callable[[], None]
 ) -> AsyncGenerator[None]:
-    """Call `heard` with the payload of each notification, and `lost` when the connection has gone or does not answer.
+    """Call `heard` with the payload of each notification, and `lost` when the connection has ended or does not answer.
 
-    What was announced before this is entered is not heard: look once afterwards.
+    Earlier notifications are not delivered: query once after entering the block.
 
     Raises:
-        PostgresError: out of reach.
+        PostgresError: Postgres can't be reached.
     """
 
     def on_message(_connection: Any, _pid: int, _channel: str, payload: Any) -> None:

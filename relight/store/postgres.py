@@ -1,8 +1,8 @@
-"""The rollout store on Postgres: queue, attempts, spans, resources and workers, as external programs use them.
+"""The rollout store on Postgres: queue, attempts, spans, resources and workers.
 
-The rules are SQL functions (migration 0004), one call an operation. What arrives together (enqueuing, claiming, changes
-of attempts, spans) shares a transaction and is answered after its commit. It dispatches nothing by itself: workflows
-are started from the outbox, and deadlines are judged by the sweeper.
+The rules are SQL functions (migration 0004), one call for each operation. Concurrent requests (enqueuing, claiming,
+changes of attempts, spans) share a transaction and are answered after its commit. It dispatches nothing itself:
+workflows are started from the outbox, and the sweeper checks deadlines.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class PostgresLightningStore(LightningStore):
 
     @classmethod
     async def create(cls, database: Database, *, spans: SpanIngest | None = None, otlp_url: str | None = None) -> Self:
-        """A store on a migrated database. `spans` is the process' ingestion, so that all its spans share groups."""
+        """A store on a migrated database. `spans`: the process' ingestion, so that all its spans share transactions."""
         return cls(database, await attempt_key(database), spans=spans or SpanIngest(database), otlp_url=otlp_url)
 
     async def aclose(self) -> None:

@@ -1,7 +1,7 @@
-"""Values from agents, made fit for Postgres.
+"""Makes values from agents storable in Postgres.
 
-JSON in Postgres knows no NUL character, no NaN and no infinity, and orjson no integer beyond 64 bits and no lone
-surrogate: such values become text that shows what they were. A reward that can't train is a failure class.
+JSON in Postgres has no NUL character, NaN or infinity, and orjson no integer beyond 64 bits and no lone surrogate: such
+values become text that shows them. A reward that can't be trained on becomes a failure class.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from relight.types.wire import FinishRequest, SpanRecord
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 INT64 = 2**63
 LARGEST_REWARD = 1e18
-"""Beyond it, what a trainer makes of a group in 32 bits is no number any more, and spoils the whole batch."""
+"""Larger rewards overflow in the trainer's 32 bits, which makes the whole batch NaN."""
 UNSET = "UNSET"
 STATUS_CODES = frozenset({UNSET, "OK", "ERROR"})
-"""OpenTelemetry's, of spans; whatever else an agent writes is UNSET."""
+"""OpenTelemetry's statuses of spans; any other is stored as UNSET."""
 
 
 def storable_text(text: str) -> str:
@@ -32,7 +32,7 @@ def storable_text(text: str) -> str:
 
 
 def storable(value: Any) -> Any:
-    """A JSON value that Postgres takes."""
+    """A JSON value that Postgres can store."""
     if isinstance(value, str):
         return storable_text(value)
     if isinstance(value, dict):
@@ -47,12 +47,12 @@ def storable(value: Any) -> Any:
 
 
 def storable_time(seconds: float | None) -> float | None:
-    """Unix seconds, or None where they are no finite number."""
+    """Unix seconds, or None if they are not a finite number."""
     return seconds if seconds is not None and math.isfinite(seconds) else None
 
 
 def storable_span(span: SpanRecord) -> dict[str, Any]:
-    """A span as the database takes it; without a start that makes sense it starts now; its status is a known one."""
+    """A span in the database's form; with an invalid start it starts now, with an unknown status it is UNSET."""
     row: dict[str, Any] = storable(span.model_dump(exclude={"start_time", "end_time"}))
     row["status"] = span.status if span.status in STATUS_CODES else UNSET
     start = storable_time(span.start_time)
@@ -60,7 +60,7 @@ def storable_span(span: SpanRecord) -> dict[str, Any]:
 
 
 def with_reward_checked(request: FinishRequest) -> FinishRequest:
-    """The request with a failure class where its reward is missing or no number that can train."""
+    """The request, with a failure class if its reward is missing or can't be trained on."""
     if request.failure_class is not None:
         return request.model_copy(update={"reward": None}) if request.reward is not None else request
     if request.reward is None:

@@ -1,7 +1,7 @@
-"""One rollout store for all threads of a process: calls from other event loops are done on the loop that owns it.
+"""One rollout store for all threads of a process: calls from other event loops run on the loop that owns it.
 
-A pool of connections belongs to one loop, and so do the groups that share transactions. The owner's loop must run while
-others call; a call that is cancelled there is cancelled here.
+A connection pool and the group commits belong to one loop, which has to run while other threads call. Cancelling a call
+cancels it on the owner's loop.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from relight.store.base import LightningStore
 
 
 class AnyThread:
-    """Hands every method of a store to the loop that owns it."""
+    """Runs every method of a store on the loop that owns it."""
 
     def __init__(self, store: LightningStore, loop: asyncio.AbstractEventLoop) -> None:
         self._store = store
@@ -23,7 +23,7 @@ class AnyThread:
 
     @property
     def capabilities(self) -> dict[str, bool]:
-        """The store's own, and that threads may share it."""
+        """The store's capabilities, with `thread_safe`."""
         return {**self._store.capabilities, "thread_safe": True}
 
     def __getattr__(self, name: str) -> Any:

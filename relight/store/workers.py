@@ -11,7 +11,7 @@ GONE_SECONDS = 3600.0
 
 
 async def register_worker(database: Database, worker: WorkerReport) -> None:
-    """Record a process, or that it is still there and what it is at."""
+    """Record the report of a process."""
     rollout, version = worker.current_rollout_id, worker.version
     await database.execute(
         "register_worker",
@@ -30,5 +30,5 @@ async def register_worker(database: Database, worker: WorkerReport) -> None:
 
 
 async def drop_gone_workers(database: Database) -> None:
-    """Forget processes of the platform that are long gone; one that reports again is there again."""
+    """Remove processes of the platform that have not reported for an hour; one that reports again is added again."""
     await database.execute("drop_gone_workers", GONE_SECONDS)

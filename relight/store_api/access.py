@@ -1,7 +1,7 @@
-"""Checks of every request: the admin token, a limit on its size, and one on the total size of requests under way.
+"""Checks every request: the token, the size of the request, and the total size of requests under way.
 
-One ASGI layer around the whole app, so that no route can be forgotten. `/healthz` alone is open. An attempt's token is
-good for `/v1/traces`, and for its own spans there.
+It is one ASGI layer around the whole app, so that no route can be forgotten. Only `/healthz` is open. An attempt's
+token is valid only for `/v1/traces`, and there only for the attempt's own spans.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BASIC_USER = "relight"
 
 
 class BodyTooLargeError(Exception):
-    """A body without a length turned out to be too large."""
+    """A body without a declared length is too large."""
 
 
 class AccessMiddleware:
@@ -41,7 +41,7 @@ class AccessMiddleware:
         self._accepted = {b"bearer": sha256(token.encode()).digest(), b"basic": sha256(basic).digest()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request through, or answer it here."""
+        """Pass a request on, or refuse it."""
         if scope["type"] != "http" or scope["path"] in OPEN_PATHS:
             await self.app(scope, receive, send)
             return
@@ -88,7 +88,7 @@ class AccessMiddleware:
         return agent is not None
 
     def _declared_bytes(self, headers: dict[bytes, bytes]) -> int:
-        """Size of a body; one that comes in chunks may be as large as any."""
+        """Size of a body; one that comes in chunks counts as the largest allowed."""
         if b"transfer-encoding" in headers:
             return self.max_body_bytes
         length = headers.get(b"content-length", b"0")

@@ -1,6 +1,6 @@
-"""Finds the attempt of a token: with it an agent may only write its own attempt's spans.
+"""Looks up the attempt of a token, with which an agent may write only its own attempt's spans.
 
-A token is good while its attempt is open and for a minute after, for exporters that flush at the end; not once its
+A token is valid while its attempt is open and for a minute after, for exporters that flush at the end; not once its
 rollout is cancelled.
 """
 
@@ -29,7 +29,7 @@ class Agent:
 
 
 class AgentTokens:
-    """Looks tokens up, and remembers for 2 s those that it found."""
+    """Looks up tokens, and caches those that it found for 2 s."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

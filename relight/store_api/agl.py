@@ -57,7 +57,7 @@ def given(body: Strict, *names: str, nullable: bool = False) -> dict[str, Any]:
     """The fields that a caller gave; the others are unset.
 
     Raises:
-        HTTPException: 400, null where that says nothing.
+        HTTPException: 400, a field is null that can't be.
     """
     values = {name: getattr(body, name) if name in body.model_fields_set else UNSET for name in names}
     for name, value in values.items():
@@ -74,7 +74,7 @@ async def health() -> Response:
 
 @routes.bare("GET", "/statistics", dict[str, Any])
 async def read_statistics(call: AglCall) -> bytes:
-    """How much the store holds."""
+    """The number of the store's objects."""
     return dump(await call.retried(call.store.statistics))
 
 
@@ -152,14 +152,14 @@ async def delete_rollout(call: AglCall) -> bytes:
 
 @routes.post("/rollouts/{rollout_id}/cancel", CancelRequest, Rollout, optional=True)
 async def cancel_rollout(call: AglCall, body: CancelRequest) -> bytes:
-    """End a rollout before its time."""
+    """Cancel a rollout."""
     rollout = await call.retried(lambda: call.store.cancel_rollout(call.path["rollout_id"], body.reason))
     return bare_rollout_json(rollout, call.complete)
 
 
 @routes.post("/rollouts/{rollout_id}/attempts", StartAttemptRequest, AttemptedRollout, 201, optional=True)
 async def start_attempt(call: AglCall, body: StartAttemptRequest) -> bytes:
-    """One more attempt by hand."""
+    """Begin one more attempt."""
     rollout = await call.store.start_attempt(call.path["rollout_id"], body.worker_id)
     return rollout_json(await call.handover.bind(call.store, rollout), call.complete)
 
@@ -200,7 +200,7 @@ async def update_worker(call: AglCall, body: UpdateWorkerRequest) -> bytes:
 
 @routes.post("/resources", Resources, ResourcesUpdate, 201)
 async def add_resources(call: AglCall, body: Resources) -> bytes:
-    """A new snapshot. With an idempotency key there is one, however often it is sent."""
+    """Store new resources. Requests with the same idempotency key create them once."""
     if call.key is None:
         return resources_json(await call.store.add_resources(body.root))
     resources_id = "rs-" + sha256(call.key.encode()).hexdigest()[:12]
@@ -210,14 +210,14 @@ async def add_resources(call: AglCall, body: Resources) -> bytes:
 
 @routes.bare("GET", "/resources/latest", ResourcesUpdate | None)
 async def read_latest_resources(call: AglCall) -> bytes:
-    """The newest snapshot, or null."""
+    """The newest resources, or null."""
     update = await call.retried(call.store.get_latest_resources)
     return NULL if update is None else resources_json(update)
 
 
 @routes.bare("GET", "/resources/{resources_id}", ResourcesUpdate)
 async def read_resources(call: AglCall) -> bytes:
-    """A snapshot: the newest version, or the one that `version` names."""
+    """Resources: the newest version, or the one that `version` names."""
     resources_id, version = call.path["resources_id"], _version(call.request.query_params.get("version"))
     update = await call.retried(lambda: call.handover.find(call.store, resources_id, version))
     if update is None:
@@ -240,34 +240,34 @@ def _version(text: str | None) -> int | None:
 
 @routes.post("/resources/{resources_id}", Resources, ResourcesUpdate)
 async def update_resources(call: AglCall, body: Resources) -> bytes:
-    """Make a snapshot of that id, or add a version of it."""
+    """Create resources of this id, or add a version."""
     return resources_json(await call.store.update_resources(call.path["resources_id"], body.root))
 
 
 @routes.post("/spans", SpanRequest, Span | None, 201)
 async def add_span(call: AglCall, body: SpanRequest) -> bytes:
-    """Keep a span; null where it is there already."""
+    """Store a span; null if it was stored before."""
     span = await call.retried(lambda: call.store.add_span(body))
     return NULL if span is None else span_json(span, call.complete)
 
 
 @routes.post("/spans/many", SpansRequest, list[Span], 201)
 async def add_spans(call: AglCall, body: SpansRequest) -> bytes:
-    """Keep spans in one transaction; answers those that were new."""
+    """Store spans in one transaction; answers those that were new."""
     spans = await call.retried(lambda: call.store.add_many_spans(body.spans))
     return listed(span_json(span, call.complete) for span in spans)
 
 
 @routes.post("/spans/next", NextRequest, dict[str, int])
 async def next_number(call: AglCall, body: NextRequest) -> bytes:
-    """The next number of a rollout's spans."""
+    """The next sequence id of a rollout's spans."""
     number = await call.store.get_next_span_sequence_id(body.rollout_id, body.attempt_id)
     return b'{"sequence_id":%d}' % number
 
 
 @routes.post("/spans/next/many", NextManyRequest, dict[str, list[int]])
 async def next_numbers(call: AglCall, body: NextManyRequest) -> bytes:
-    """The next numbers, one for each pair in order."""
+    """The next sequence ids, one for each pair in order."""
     pairs = [(item.rollout_id, item.attempt_id) for item in body.attempts]
     return dump({"sequence_ids": await call.store.get_many_span_sequence_ids(pairs)})
 
@@ -276,7 +276,7 @@ async def next_numbers(call: AglCall, body: NextManyRequest) -> bytes:
     "/waits/rollouts", response_model=None, responses={200: {"model": list[Rollout]}}, summary="Wait for rollouts"
 )
 async def wait(request: Request, body: WaitRequest) -> Response:
-    """Those that have ended, when all have or `timeout` is over; one request waits 60 s at most."""
+    """The rollouts that have ended, once all have or `timeout` is over; one request waits 60 s at most."""
     call = await call_of(request)
     return raw_json(await unless_gone(request, _ended(call.store, body, call.complete)) or NULL)
 

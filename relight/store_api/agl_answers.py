@@ -1,6 +1,6 @@
-"""What the service answers under `/v1/agl`: exactly 0.3's fields, which its client can read, or on request all.
+"""Answers under `/v1/agl`: exactly 0.3's fields, which its client can read, or on request all fields.
 
-0.3 knows three reasons for another attempt where Relight knows ten, and attributes that are flat.
+0.3 has three reasons for a retry, Relight ten; 0.3's attributes are flat.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ EVENT = {"name": "", "attributes": {}}
 
 
 def dump(value: Any) -> bytes:
-    """JSON, also of numbers that are too large for 64 bits. What is no number becomes null."""
+    """JSON, also with integers beyond 64 bits; NaN and infinity become null."""
     try:
         return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)
     except TypeError:
@@ -46,7 +46,7 @@ def listed(items: Iterable[bytes]) -> bytes:
 
 
 def page(result: PaginatedResult[Any], encode: Callable[[Any], bytes], cursor: str | None = None) -> bytes:
-    """0.3's page object; where it was asked for with a cursor, also that of the `next` one."""
+    """0.3's page object; with a cursor, also the `next` one."""
     place = b',"limit":%d,"offset":%d,"total":%d' % (result.limit, result.offset, result.total)
     following = b',"next":' + orjson.dumps(result.next) if cursor is not None else b""
     return b'{"items":' + listed(encode(item) for item in result) + place + following + b"}"

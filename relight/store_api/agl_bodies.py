@@ -1,4 +1,4 @@
-"""What callers send under `/v1/agl`: 0.3's bodies and queries with its defaults, and what is added to them."""
+"""Bodies and queries under `/v1/agl`: 0.3's with its defaults, and additional fields."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""How a route under `/v1/agl` is called: bytes go straight into its body's type, and its answer is bytes already.
+"""Routes under `/v1/agl`: bytes are parsed directly to the body's type, and the answer is bytes.
 
-FastAPI knows these routes for its schema only; what it does for a request otherwise is left out, since they are hot.
+FastAPI uses these routes only for its schema; its other processing of requests is skipped, since these routes are hot.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class AglCall:
 
     @property
     def complete(self) -> bool:
-        """True where the caller wants all fields, and not only those that 0.3 knows."""
+        """True if the caller wants all fields, and not only 0.3's."""
         request = self.request
         return request.headers.get(FIELDS_HEADER) == "all" or request.query_params.get("fields") == "all"
 
@@ -67,12 +67,12 @@ class AglCall:
         return self.request.headers.get(KEY_HEADER, "")[:MAX_KEY_CHARACTERS] or None
 
     async def retried(self, work: Callable[[], Awaitable[Answer]]) -> Answer:
-        """Do what may be done twice, again while Postgres is away."""
+        """Execute an idempotent call; repeat it while Postgres does not answer."""
         service: StoreService = self.request.app.state.service
         return await service.retried(work)
 
     async def keyed(self, work: Callable[[], Awaitable[Answer]]) -> Answer:
-        """Do what may be done twice only with a key."""
+        """Execute a call; repeat it only if it has an idempotency key."""
         return await (self.retried(work) if self.key else work())
 
 

@@ -1,4 +1,4 @@
-"""Paging under `/v1/agl`: what a page may be."""
+"""Checks of paging arguments under `/v1/agl`."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ UNSORTABLE = frozenset(
     {"input", "config", "metadata", "attributes", "events", "links", "context", "parent", "resource", "resources"}
     | {"heartbeat_stats", "error"}
 )
-"""Fields that have no order. `status` of a span is one by its code."""
+"""Fields without an order. A span's `status` is sorted by its code."""
 Kind = type[Rollout] | type[Attempt] | type[Worker] | type[ResourcesUpdate] | type[Span]
 
 
 def check_page(query: Query, kind: Kind) -> None:
-    """Refuse a page that can't be.
+    """Check the arguments of a page.
 
     Raises:
-        HTTPException: 400, as 0.3 answers.
+        HTTPException: 400, as in 0.3.
     """
     allowed = sortable(kind)
     if query.sort_by is not None and query.sort_by not in allowed:
-        raise HTTPException(400, f"sort_by: {query.sort_by!r} is no field to sort by; use one of {', '.join(allowed)}")
+        raise HTTPException(400, f"sort_by: {query.sort_by!r} is not sortable; use one of {', '.join(allowed)}")
     if query.limit < -1 or (query.limit == 0 and kind is not Attempt):  # a page of no attempts is one in 0.3's store
         raise HTTPException(400, f"limit: {query.limit} must be greater than 0, or -1 for no limit")
     if query.offset < 0:

@@ -1,4 +1,4 @@
-"""Requests that wait: they end when their caller leaves, and are asked to come again when the service goes."""
+"""Long polls: they end when their caller disconnects, and are refused with Retry-After when the service stops."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Answer = TypeVar("Answer")
 
 
 async def unless_gone(request: Request, work: Coroutine[Any, Any, Answer]) -> Answer | None:
-    """Do what takes long, unless the caller leaves meanwhile: then nobody reads the answer, and it is None.
+    """Await a long operation; None if the caller disconnects meanwhile.
 
     Raises:
-        OverloadedError: the service ends first; any other answer would say that the caller's time is over.
+        OverloadedError: the service stops first; any other answer would mean that the caller's time is over.
     """
     streams: Streams = request.app.state.streams
     task = asyncio.ensure_future(work)
@@ -30,7 +30,7 @@ async def unless_gone(request: Request, work: Coroutine[Any, Any, Answer]) -> An
             return task.result()
         if gone.done():
             return None
-        raise OverloadedError("this service ends; ask again")
+        raise OverloadedError("this service is shutting down; try again")
     finally:
         for job in (task, gone, ending):
             job.cancel()

@@ -30,7 +30,7 @@ MAX_BODY_BYTES = 64 * 1024 * 1024
 MAX_TOTAL_BYTES = 256 * 1024 * 1024
 """Bodies of all requests under way; requests above it get 503."""
 ROUTED = (metrics, routes, datasets, views, events, command_routes, agl_queries, agl, otlp)
-"""Where two routes match the first one counts: `events` is no command, and `search` no rollout's id."""
+"""The first matching route counts: `events` is not a command, and `search` is not a rollout's id."""
 
 
 def create_app(
@@ -47,10 +47,10 @@ def create_app(
 ) -> FastAPI:
     """The app over a store, with `lightning` or Postgres for rollouts. It closes neither store nor database.
 
-    With `gateway_url`, external runners are handed keys for it.
+    With `gateway_url`, external runners get keys for the gateway.
 
     Raises:
-        ConfigError: no token: the service is never open to all.
+        ConfigError: there is no token; the service is never open to all.
     """
     if not token:
         raise ConfigError("the store service needs an admin token: set RELIGHT_TOKEN, or write <home>/token")

@@ -1,10 +1,9 @@
-"""The resources of an external runner's attempt: the address and the key of its model calls.
+"""The resources of an external runner's attempt, with the address and the key of its model calls.
 
-0.3's runner asks for the resources that its claim names. Where these hold a model at the gateway without a key, or a
-newer version of them is there than the one that the rollout is pinned to, the claim names resources of this attempt
-instead: `<id>~<attempt>~<seal>`. Asked for these, the service answers the rollout's version with the key filled in.
-Only that runner is shown the name, and the seal can't be guessed; the key is stored nowhere, and good as long as the
-attempt.
+0.3's runner requests the resources that its claim names. If they hold a model at the gateway without a key, or a newer
+version exists than the one that the rollout is pinned to, the claim names resources of this attempt instead:
+`<id>~<attempt>~<seal>`. For these the service returns the rollout's version with the key filled in. Only that runner
+gets the name, and the seal can't be guessed. The key is not stored, and valid while the attempt is open.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class AttemptResources:
         """Whether a version of resources holds a model at the gateway; versions don't change."""
 
     async def bind(self, store: LightningStore, rollout: AttemptedRollout) -> AttemptedRollout:
-        """A claim as its runner gets it."""
+        """A claim in the form that its runner gets."""
         resources_id, version = rollout.resources_id, rollout.resources_version
         if resources_id is None or version is None:
             return rollout
@@ -48,7 +47,7 @@ class AttemptResources:
         return rollout.model_copy(update={"resources_id": bound})
 
     async def plain(self, resources_id: str) -> str:
-        """The id of the resources that a bound id stands for; any other id is what it is."""
+        """The plain id of a bound id; any other id is returned unchanged."""
         base, attempt_id = _parts(resources_id)
         if attempt_id and hmac.compare_digest(resources_id.encode(), (await self._bound_id(base, attempt_id)).encode()):
             return base

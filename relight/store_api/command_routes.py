@@ -1,9 +1,9 @@
-"""Commands over HTTP: `POST /v1/relight/runs` starts a run, and `POST /v1/relight/runs/{run}/{action}` is any other.
+"""Commands over HTTP: `POST /v1/relight/runs` starts a run, `POST /v1/relight/runs/{run}/{action}` is any other.
 
-Each takes the values of the update of the same name, and is a row before it is answered; an orchestrator does it
-(`relight.operators.command_requests` says why). The answer waits a little for that: 200 with the result, 409 where the
-command was refused, 202 where it is still to be done. Pause, stop and cancel are done with the row, so that they need
-Postgres alone.
+Each takes the values of the update of the same name, and is stored before it is answered; an orchestrator executes it
+(see `relight.operators.command_requests`). The request waits for the result for a while: 200 with the result, 409 if
+the command was refused, 202 if it is still to be executed. Pause, stop and cancel are executed with the row, so they
+need only Postgres.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ async def give_command(
     command = check(action, value or {})
     key = key or uuid.uuid4().hex
     if isinstance(command, Fork | Replay) and not command.name:
-        command.name = f"{run[:40]}-{action}-{key[:8].lower()}"  # fixed now, so that a second try starts no second run
+        command.name = f"{run[:40]}-{action}-{key[:8].lower()}"  # chosen now, so that a retry starts no second run
     known = await _add(database, key, run, action, command)
     if (known.run, known.action) != (run, action):
         raise ConflictError(f"Idempotency-Key {key!r} was used for {known.action} of run {known.run}")
@@ -128,7 +128,7 @@ def is_answered(command: CommandView) -> bool:
 
 
 async def _poll(request: Request, seconds: float, read: Callable[[], Awaitable[T]], is_done: Callable[[T], bool]) -> T:
-    """Read it until it is done, the time is over, or the service ends."""
+    """Read it until it is done, the time is over, or the service stops."""
     deadline, ending = time.monotonic() + seconds, request.app.state.streams.ending
     while True:
         found = await read()

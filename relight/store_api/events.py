@@ -1,8 +1,8 @@
-"""Changes as server-sent events, for the dashboard, for commands and for other programs.
+"""Streams changes as server-sent events.
 
-A stream begins with what follows `Last-Event-ID` (or `after`, or `since`), else with now. Every event brings the cursor
-to go on from; so does the comment that comes while nothing happens, so that a reader of rare events falls behind
-nothing. Streams end when the service does, and where their reader stands still.
+A stream begins after `Last-Event-ID` (or `after`, or `since`), else with the present. Every event has the cursor to
+continue from; so has the comment that is sent while nothing happens, so that the cursor of a reader of rare events
+stays recent. Streams end when the service stops, and when their reader does not read.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MAX_STREAMS = 1000
 """Streams at once in one service; more get 503."""
 BEAT_SECONDS = 15.0
 STALLED_SECONDS = 60.0
-"""A reader that has read nothing for so long is disconnected; it can reconnect with its cursor."""
+"""A reader that has read nothing for this time is disconnected; it may reconnect with its cursor."""
 AWAY_SECONDS = 1.0
 END_SECONDS = 1.0
 RETRY = b"retry: 2000\n"
@@ -55,16 +55,16 @@ class Streams:
         self.ending = asyncio.Event()
 
     def end(self) -> None:
-        """End all streams, because the service ends."""
+        """End all streams, because the service stops."""
         self.ending.set()
 
     async def aclose(self) -> None:
-        """End them, and stop looking."""
+        """End all streams, and stop polling."""
         self.end()
         await self.tail.aclose()
 
     async def start(self, after: str | None, since: datetime | None) -> tuple[EventCursor, bool]:
-        """Where a stream begins, and whether what it should begin with is no longer kept."""
+        """The cursor at which a stream begins, and whether its first events are no longer kept."""
         if not after and since:
             return await cursor_since(self.database, since if since.tzinfo else since.replace(tzinfo=UTC))
         wanted = EventCursor.parse(after) if after else None
@@ -91,7 +91,7 @@ class EventStream(Response):
         self._follow = follow
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send events until the reader disconnects, the service ends, or no more can come."""
+        """Send events until the reader disconnects, the service stops, or no more can come."""
         self._streams.open += 1
         jobs = [asyncio.ensure_future(job) for job in (self._tell(send), _left(receive), self._streams.ending.wait())]
         try:
@@ -149,7 +149,7 @@ class EventStream(Response):
             return b": Postgres is away\n" + _id(self._cursor)
 
     async def _begin_anew(self) -> bytes:
-        with suppress(PostgresError):  # then it is found again that something is missing
+        with suppress(PostgresError):  # the missing events are then detected again
             self._cursor = await cursor_now(self._streams.database)
             return RESET + _id(self._cursor)
         return b""
@@ -226,10 +226,10 @@ async def read_run_events(
 
 
 def _storable(name: str | None) -> str | None:
-    """A name that may be asked for.
+    """Check a name in a query.
 
     Raises:
-        InvalidRequestError: no name has such characters.
+        InvalidRequestError: it has characters that no name has.
     """
     if name is not None and "\0" in name:
         raise InvalidRequestError(f"a name without NUL characters is needed; given {name!r}")

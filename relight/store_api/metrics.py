@@ -1,7 +1,7 @@
-"""`/metrics` of the store service: what this process counts, and what Postgres knows of all processes.
+"""`/metrics` of the store service: the counts of this process, and figures from Postgres.
 
-Any number of services may be scraped. What Postgres knows is read once for all scrapes of a few seconds, and rarely
-enough that the reading takes a twentieth of the time at most. Where Postgres is away, the process' own numbers remain.
+Any number of services may be scraped. Postgres is read once for all scrapes of a few seconds, and so rarely that
+reading takes at most a twentieth of the time. While Postgres does not answer, only the process' own counts are served.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ DURATIONS = (0.1, 0.5, 1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 
 SHORTEST_SECONDS = 5.0
 """Postgres is not read again sooner than that."""
 SHARE = 20
-"""One part in so many of the time is spent reading, at most."""
+"""At most one part in this many of the time is spent reading."""
 ANSWER_SECONDS = 8.0
 """Prometheus itself gives up after 10 s by default."""
 ROWS = (
@@ -59,7 +59,7 @@ class Snapshot(Collector):
         self.registry.register(self)
 
     def collect(self) -> Iterable[Metric]:
-        """What was read, and the pool of this process."""
+        """The figures from Postgres, and the pool of this process."""
         return [*self._metrics, self._pool()]
 
     async def refresh(self) -> None:

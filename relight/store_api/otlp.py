@@ -1,8 +1,8 @@
 """OTLP over HTTP: POST /v1/traces, in protobuf or JSON, answered after the spans are committed.
 
-Bodies may be gzip or deflate; what they inflate to is bounded while they inflate. Spans that can't be kept are counted
-in `partial_success`. What is under way is bounded in bytes and in spans; beyond it the answer is 503 with Retry-After,
-never 429, which exporters take for "drop it". The other signals are answered with 501.
+Bodies may be gzip or deflate; their inflated size is limited while they are inflated. Spans that can't be stored are
+counted in `partial_success`. Requests under way are limited in bytes and in spans; beyond that the answer is 503 with
+Retry-After, not 429, after which exporters drop the spans. The other signals get a 501.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ Made = TypeVar("Made")
 PROTOBUF = "application/x-protobuf"
 JSON = "application/json"
 MAX_BYTES = 32 * 1024 * 1024
-"""Of a body, as it comes and inflated."""
+"""The limit of a body, as received and inflated."""
 MAX_JSON_BYTES = 8 * 1024 * 1024
-"""Of a JSON body, inflated: as values it takes many times that."""
+"""The limit of a JSON body, inflated; parsed it takes many times that."""
 MAX_TOTAL_BYTES = 96 * 1024 * 1024
-"""Of all bodies under way."""
+"""The limit of all bodies under way."""
 INLINE_BYTES = 256 * 1024
 """Larger and compressed bodies are parsed in a thread, one at a time, so that they don't block the event loop."""
 CHUNK_ROWS = 2000
@@ -66,9 +66,8 @@ class Budget:
 
     @contextmanager
     def share(self) -> Generator[Callable[[int], None]]:
-        """A function that takes bytes, all of which are given back at the end.
-
-        It raises OverloadedError where they would be too many.
+        """A function that takes bytes from the budget, which are returned at the end; it raises OverloadedError if too
+        few are left.
         """
         held = 0
 
@@ -86,7 +85,7 @@ class Budget:
 
 
 class Otlp:
-    """Takes trace requests apart and keeps their spans."""
+    """Parses trace requests and stores their spans."""
 
     def __init__(self, ingest: SpanIngest, budget: Budget | None = None) -> None:
         self.ingest = ingest
@@ -94,12 +93,12 @@ class Otlp:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="otlp")
 
     async def export(self, request: Request) -> tuple[int, str]:
-        """Keep the spans of a request; how many were rejected, and why.
+        """Store the spans of a request; returns how many were rejected, and why.
 
         Raises:
-            InvalidRequestError: it is no trace request, or too large.
+            InvalidRequestError: it is not a trace request, or too large.
             ForbiddenError: all its spans are of other attempts than its token.
-            OverloadedError: too much is under way.
+            OverloadedError: too many requests are under way.
         """
         kind = content_type(request)
         if kind not in (PROTOBUF, JSON):
@@ -114,7 +113,7 @@ class Otlp:
                 take(len(body))
             decoded = await self._decode(body, kind, agent)
             if not decoded.rows and set(decoded.rejected) == {OF_ANOTHER}:
-                raise ForbiddenError("this token is good for the spans of its own attempt alone")
+                raise ForbiddenError("this token is valid only for spans of its own attempt")
             rejected = decoded.rejected + refusals(await self._keep(decoded.rows))
         self.ingest.count({"malformed": decoded.rejected.total()})
         return rejected.total(), "; ".join(f"{count} x {reason}" for reason, count in rejected.most_common(MAX_REASONS))
@@ -155,7 +154,7 @@ async def _read(request: Request, take: Callable[[int], None]) -> bytes:
 
 
 def inflate(body: bytes, encoding: str, most: int) -> bytes:
-    """A body as it was before it was compressed; never more than `most` bytes of it are made.
+    """Inflate a body, to at most `most` bytes.
 
     Raises:
         InvalidRequestError: it can't be inflated.
@@ -171,12 +170,12 @@ def inflate(body: bytes, encoding: str, most: int) -> bytes:
     if len(data) > most:
         raise TooLargeError(f"the body is larger than {most} bytes when inflated; send less at a time")
     if not stream.eof or stream.unused_data:
-        raise InvalidRequestError("the body can't be inflated: it ends too early, or goes on after its end")
+        raise InvalidRequestError("the body can't be inflated: it is truncated, or has data after its end")
     return data
 
 
 def refusals(outcomes: Iterable[Outcome]) -> Counter[str]:
-    """Spans that were not kept, by reason; one that is there already is kept."""
+    """The numbers of rejected spans by reason; duplicates are not counted."""
     found: Counter[str] = Counter()
     for outcome in outcomes:
         if outcome.state == "unknown":
@@ -224,7 +223,7 @@ def _answer(request: Request, status: int, body: bytes) -> Response:
 
 @router.post("/v1/traces", response_class=Response)
 async def export_traces(request: Request) -> Response:
-    """Keep spans, in OpenTelemetry's protocol."""
+    """Store spans, in OpenTelemetry's protocol."""
     otlp: Otlp = request.app.state.otlp
     try:
         rejected, reason = await otlp.export(request)
@@ -238,7 +237,7 @@ async def export_traces(request: Request) -> Response:
 
 
 async def _refuse_signal(request: Request) -> Response:
-    """Only traces are kept here."""
+    """Refuse other signals than traces."""
     return failure(request, 501, "only traces are kept here; send them to /v1/traces")
 
 

@@ -1,4 +1,4 @@
-"""OTLP's JSON, made fit for protobuf's own JSON reader: OTLP writes ids in hexadecimal, protobuf bytes in base64."""
+"""Converts OTLP's JSON for protobuf's JSON parser: OTLP writes ids in hexadecimal, protobuf bytes in base64."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ def json_spans(data: bytes, most: int) -> Iterator[tuple[Object, str, list[Any]]
     """Resource, schema URL and spans of each part of a request that has any.
 
     Raises:
-        InvalidRequestError: it is no trace request.
-        TooLargeError: it has more than `most` spans, or so many values that they would take minutes.
+        InvalidRequestError: it is not a trace request.
+        TooLargeError: it has more than `most` spans, or so many values that parsing would take minutes.
     """
     if data.count(b"{") + data.count(b"[") > MOST_VALUES:
         raise TooLargeError("the body has too many values; send fewer at a time")
     try:
         request = orjson.loads(data or b"{}")
     except orjson.JSONDecodeError as error:
-        raise InvalidRequestError(f"the body is no JSON: {error}") from error
+        raise InvalidRequestError(f"the body is not JSON: {error}") from error
     for part in _objects(request, "resourceSpans"):
         spans = [_span(span) for scope in _objects(part, "scopeSpans") for span in _list(scope, "spans")]
         most -= len(spans)
@@ -48,19 +48,19 @@ def _list(parent: Any, name: str) -> list[Any]:
     if found is None:
         return []
     if not isinstance(found, list):
-        raise InvalidRequestError(f"the body is no ExportTraceServiceRequest: {name} is not a list of objects")
+        raise InvalidRequestError(f"the body is not an ExportTraceServiceRequest: {name} is not a list of objects")
     return cast("list[Any]", found)
 
 
 def _objects(parent: Any, name: str) -> list[Object]:
     found = _list(parent, name)
     if not all(isinstance(item, dict) for item in found):
-        raise InvalidRequestError(f"the body is no ExportTraceServiceRequest: {name} is not a list of objects")
+        raise InvalidRequestError(f"the body is not an ExportTraceServiceRequest: {name} is not a list of objects")
     return found
 
 
 def _span(span: Any) -> Any:
-    """A span whose ids are base64; what is no span is left to who parses it."""
+    """A span with ids in base64; an invalid span is left to the parser."""
     if not isinstance(span, dict):
         return span
     changed = _with_ids(cast("Object", span))

@@ -1,8 +1,8 @@
-"""OTLP trace requests as rows of spans: protobuf or JSON in, rows and a count of what was wrong out.
+"""Converts OTLP trace requests, in protobuf or JSON, to rows of spans and counts of rejected ones.
 
-Spans are converted one at a time, straight into the columns of their row. Whose a span is say the attributes
-`agentlightning.rollout_id`, `.attempt_id` and `.span_sequence_id` of the span or, where it has none, of the resource;
-with an agent's token, the token. It knows nothing of HTTP.
+Spans are converted one at a time, directly to the columns of their row. The attributes `agentlightning.rollout_id`,
+`.attempt_id` and `.span_sequence_id` of the span, or else of the resource, name its attempt; with an attempt's token,
+the token does. Independent of HTTP.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ CLAIMED = "relight.claimed."
 MAX_SPANS = 20_000
 MAX_SPAN_BYTES = 4 * 1024 * 1024
 MAX_DEPTH = 32
-"""Values nested deeper become a text that says so."""
+"""Values nested deeper are replaced by a text that says so."""
 TOO_DEEP = "[nested too deeply]"
 STATUS_NAMES = {0: "UNSET", 1: "OK", 2: "ERROR"}
 STATUSES = {code: f'{{"status_code":"{name}","description":null}}' for code, name in STATUS_NAMES.items()}
 KINDS = {2: "SERVER", 3: "CLIENT", 4: "PRODUCER", 5: "CONSUMER"}
-"""Others say nothing."""
+"""Other values are ignored."""
 NANOSECONDS = 1e9
 UNPARSABLE = (ParseError, ValueError, TypeError, AttributeError, RecursionError)
 """All exceptions of protobuf's JSON reader."""
@@ -58,14 +58,14 @@ class Decoded:
 
     rows: list[SpanRow] = field(default_factory=list[SpanRow])
     rejected: Counter[str] = field(default_factory=Counter[str])
-    """Spans that are wrong by themselves, by reason."""
+    """Numbers of invalid spans by reason."""
 
 
 def decode_protobuf(data: bytes, redactor: Redactor, agent: Agent | None = None) -> Decoded:
     """Rows of a protobuf request.
 
     Raises:
-        InvalidRequestError: it is no trace request, or too large.
+        InvalidRequestError: it is not a trace request, or too large.
     """
     reader = SpanReader(redactor, agent)
     for one in split_spans(data, MAX_SPANS):
@@ -84,7 +84,7 @@ def decode_json(data: bytes, redactor: Redactor, agent: Agent | None = None) -> 
     """Rows of a JSON request.
 
     Raises:
-        InvalidRequestError: it is no trace request, or too large.
+        InvalidRequestError: it is not a trace request, or too large.
     """
     reader = SpanReader(redactor, agent)
     for resource, schema_url, spans in json_spans(data, MAX_SPANS):
@@ -116,7 +116,7 @@ class SpanReader:
         self.decoded.rejected[reason] += count
 
     def enter_resource(self, resource: Resource, schema_url: str) -> None:
-        """The spans that follow are of this resource."""
+        """Set the resource of the following spans."""
         attributes = attributes_of(resource.attributes)
         self._ids = attributes
         self._resource_packer = packer = Packer(self._redactor)
@@ -207,7 +207,7 @@ class SpanReader:
 
 
 def attributes_of(pairs: Iterable[Any]) -> dict[str, Any]:
-    """Attributes as a dictionary; of a name that comes twice, the last."""
+    """Attributes as a dictionary; of a duplicate name, the last one."""
     found: dict[str, Any] = {}
     for pair in pairs:
         value = pair.value
@@ -217,7 +217,7 @@ def attributes_of(pairs: Iterable[Any]) -> dict[str, Any]:
 
 
 def any_value(value: Any, kind: str | None, depth: int = 0) -> Any:
-    """An OTLP value as JSON has it: bytes in hexadecimal, numbers that JSON lacks as text."""
+    """An OTLP value as JSON: bytes in hexadecimal, NaN and infinity as text."""
     if kind is None:
         return None
     if kind == "double_value":
@@ -236,7 +236,7 @@ def any_value(value: Any, kind: str | None, depth: int = 0) -> Any:
 
 
 def disclaimed(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Attributes among which no reader finds a reward."""
+    """Attributes with rewards renamed, so that readers don't find them."""
     return {
         f"{CLAIMED}{key}" if key.startswith(REWARD_PREFIX) or key in OLD_REWARDS else key: value
         for key, value in attributes.items()

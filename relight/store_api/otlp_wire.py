@@ -1,7 +1,7 @@
-"""An OTLP trace request cut into its spans, without parsing all of it at once.
+"""Splits an OTLP trace request into its spans, without parsing all of it at once.
 
-Two bytes of a request can be a message of hundreds in memory, so the envelopes are walked here and spans are handed out
-one by one as they were sent. An invalid span then affects no other.
+Two bytes of a request can be a message of hundreds of bytes in memory, so only the envelopes are parsed here, and spans
+are returned as they were sent. An invalid span then affects no other.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MOST_FIELDS = 10_000
 
 
 class MalformedError(InvalidRequestError):
-    """The body is no ExportTraceServiceRequest."""
+    """The body is not an ExportTraceServiceRequest."""
 
 
 class TooLargeError(InvalidRequestError):
@@ -41,18 +41,18 @@ class RawResourceSpans:
 
 
 class Walker:
-    """Reads fields of messages in one buffer, a bounded number of them: two bytes can be one."""
+    """Reads a limited number of fields of messages in one buffer, since a field may have only two bytes."""
 
     def __init__(self, data: bytes, most_fields: int) -> None:
         self.data = data
         self._left = most_fields
 
     def fields(self, at: int, end: int) -> Iterator[tuple[int, int, int]]:
-        """Number, start and end of each field that has a length; the others are passed over.
+        """Number, start and end of each field with a length; other fields are skipped.
 
         Raises:
-            MalformedError: it is no message.
-            TooLargeError: too many fields.
+            MalformedError: it is not a message.
+            TooLargeError: it has too many fields.
         """
         while at < end:
             self._left -= 1
@@ -91,7 +91,7 @@ def split_spans(data: bytes, most: int) -> list[RawResourceSpans]:
     """Spans by resource; resources without any are left out.
 
     Raises:
-        MalformedError: it is no such message.
+        MalformedError: it is not such a message.
         TooLargeError: there are more than `most`.
     """
     walker = Walker(data, MOST_FIELDS + 2 * most)

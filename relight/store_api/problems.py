@@ -1,4 +1,4 @@
-"""Errors as problem+json (RFC 9457). No traceback ever leaves the process."""
+"""Errors as problem+json (RFC 9457), without tracebacks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_SECONDS = 1
 MAX_GIVEN = 100
-"""Most characters of a wrong value that an error repeats."""
+"""Maximum length of an invalid value in an error."""
 
 
 def problem(status: int, title: str, detail: str) -> Response:
@@ -32,7 +32,7 @@ def problem(status: int, title: str, detail: str) -> Response:
 
 
 def title_of(status: int) -> str:
-    """The name of a status: that of the error which a client gets for it."""
+    """The title of a status: the name of the error that a client raises for it."""
     known = BY_STATUS.get(status)
     return known.__name__ if known else f"HTTP{status}"
 
@@ -68,7 +68,7 @@ async def _http_problem(_: Request, error: Exception) -> Response:
 
 async def _unexpected_problem(request: Request, error: Exception) -> Response:
     log.error("unexpected path=%s error=%r", request.url.path, error)
-    return problem(500, "InternalError", "something went wrong here; the service's log says what")
+    return problem(500, "InternalError", "internal error; the service's log has the details")
 
 
 def add_problem_handlers(app: FastAPI) -> None:

@@ -1,4 +1,4 @@
-"""Routes for runner and gateway. Bodies go straight from bytes into their type and back: these routes are hot."""
+"""Routes for runner and gateway. Bodies are parsed directly from bytes, since these routes are hot."""
 
 from __future__ import annotations
 
@@ -109,28 +109,28 @@ async def finish_attempt(service: StoreService, body: FinishRequest) -> AttemptO
 
 @post("/attempts/await-grading", GradingRequest, Nothing)
 async def await_grading(service: StoreService, body: GradingRequest) -> Nothing:
-    """Leave an attempt to its grader."""
+    """Hand an attempt over to its grader."""
     await service.retried(lambda: service.store.await_grading(body))
     return NOTHING
 
 
 @router.get("/attempts/{attempt_id}/transcript")
 async def read_transcript(request: Request, attempt_id: str) -> Transcript:
-    """What a grader gets to see of an attempt."""
+    """The transcript of an attempt for its grader."""
     service: StoreService = request.app.state.service
     return await service.retried(lambda: service.store.transcript(attempt_id))
 
 
 @post("/attempts/heartbeat", Heartbeat, Nothing)
 async def heartbeat(service: StoreService, body: Heartbeat) -> Nothing:
-    """Say that an attempt's process is alive."""
+    """Record that an attempt's process is alive."""
     await service.retried(lambda: service.store.heartbeat(body.attempt_id, body.fence, body.worker_id))
     return NOTHING
 
 
 @post("/attempts/spans", SpanBatch, SpansStored)
 async def add_spans(service: StoreService, body: SpanBatch) -> SpansStored:
-    """Keep an attempt's spans."""
+    """Store an attempt's spans."""
     stored = await service.retried(
         lambda: service.store.add_spans(body.rollout_id, body.attempt_id, body.fence, body.spans)
     )
@@ -139,13 +139,13 @@ async def add_spans(service: StoreService, body: SpanBatch) -> SpansStored:
 
 @post("/gateway/resolve", ResolveRequest, CallContext)
 async def resolve(service: StoreService, body: ResolveRequest) -> CallContext:
-    """Who is behind an attempt's token."""
+    """Look up an attempt by its token."""
     return await service.retried(lambda: service.store.resolve(body))
 
 
 @post("/gateway/recall", RecallRequest, RecalledCall)
 async def recall(service: StoreService, body: RecallRequest) -> RecalledCall:
-    """A call whose answer did not arrive after all."""
+    """A call whose answer was not delivered."""
     return await service.retried(lambda: service.store.recall(body))
 
 
@@ -164,20 +164,20 @@ async def record_call_failures(service: StoreService, body: FailureBatch) -> Not
 
 @post("/gateway/delivered", DeliveryBatch, Nothing)
 async def mark_delivered(service: StoreService, body: DeliveryBatch) -> Nothing:
-    """Record whether answers reached the agent."""
+    """Record whether answers were delivered."""
     await service.deliveries.submit(body.items)
     return NOTHING
 
 
 @post("/workers", WorkerReport, Nothing)
 async def register_worker(service: StoreService, body: WorkerReport) -> Nothing:
-    """Record a process, or that it is still there."""
+    """Record the report of a process."""
     await service.retried(lambda: service.store.register_worker(body))
     return NOTHING
 
 
 @router.get("/engines")
 async def read_engines(request: Request, run: str) -> EngineList:
-    """Engines of a run that take calls."""
+    """Engines of a run that may get calls."""
     service: StoreService = request.app.state.service
     return EngineList(items=await service.retried(lambda: service.store.engines(run)))

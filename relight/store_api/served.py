@@ -9,19 +9,19 @@ UNCOUNTED = frozenset({"/healthz", "/readyz", "/metrics", "/v1/relight/workers"}
 
 
 class Requests:
-    """How many there were and are."""
+    """The number of requests so far and under way."""
 
     def __init__(self) -> None:
         self.under_way = 0
         self._ended = 0
 
     def end(self) -> None:
-        """One was answered."""
+        """Record an answered request."""
         self.under_way -= 1
         self._ended += 1
 
     def take(self) -> int:
-        """Those since this was last asked, and those under way."""
+        """The requests since the last call, and those under way."""
         ended, self._ended = self._ended, 0
         return ended + self.under_way
 

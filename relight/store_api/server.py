@@ -37,10 +37,10 @@ MAX_REQUESTS = 2000
 
 
 def bind(host: str, port: int, what: str) -> socket.socket:
-    """A listening socket, so that a port in use is one clear error before anything starts.
+    """A listening socket, so that a port in use is an error before the service starts.
 
     Raises:
-        StoreError: the address can't be had.
+        StoreError: the address is not available.
     """
     return listen(host, port, what, "store_url", StoreError)
 
@@ -57,8 +57,8 @@ async def serve(
 
     Raises:
         StoreError: the port is in use.
-        ConfigError: no Postgres, or no token.
-        PostgresError: Postgres is out of reach.
+        ConfigError: no Postgres or no token is set.
+        PostgresError: Postgres can't be reached.
     """
     listener = bind(host, port, "the store service")
     try:
@@ -124,14 +124,14 @@ async def _obey(stop: asyncio.Event | None, server: Server) -> None:
 
 
 async def _keep_house(database: Database, policy: Policy) -> None:
-    """Partitions for the days to come, and none for days that the policy does not keep."""
+    """Create partitions for the coming days, and drop days by the retention policy, every hour."""
     async for _ in Every(PARTITION_SECONDS, at_once=False):
         await keep_house_once(database, policy)
 
 
 async def keep_house_once(database: Database, policy: Policy) -> None:
-    """What is due every hour; where Postgres is away or busy, it is done an hour later."""
-    with logged(log, "partitions error=%s", RelightError):  # the default partitions take what comes meanwhile
+    """The hourly maintenance; if Postgres does not answer or is busy, it is done an hour later."""
+    with logged(log, "partitions error=%s", RelightError):  # until then rows go to the default partitions
         await ensure_partitions(database)
     if policy == Policy():
         return
@@ -147,7 +147,7 @@ def _own_report(url: str, requests: int = 0) -> WorkerReport:
 
 
 async def _keep_alive(store: PostgresStore, url: str, requests: Requests) -> None:
-    """Say every 10 s that this service is there, and how many requests it served since."""
+    """Report this service every 10 s, with the number of requests since the last report."""
     async for _ in Every(HEARTBEAT_SECONDS, at_once=False):
-        with logged(log, "heartbeat error=%s", RelightError):  # where Postgres is away, requests wait for it too
+        with logged(log, "heartbeat error=%s", RelightError):  # while Postgres does not answer, requests wait too
             await store.register_worker(_own_report(url, requests.take()))

@@ -1,4 +1,4 @@
-"""The attempt store as the service offers it: small writes share transactions, and calls wait out short outages."""
+"""The attempt store of the service: small writes share transactions, and calls are repeated during short outages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LONGEST_PAUSE_SECONDS = 0.5
 
 
 class StoreService:
-    """An `AttemptStore` with group commit, which repeats calls while Postgres is away for a short time."""
+    """An `AttemptStore` with group commit, which repeats calls during short outages of Postgres."""
 
     def __init__(self, store: AttemptStore, retry_seconds: float = 2.0) -> None:
         self.store = measured(store)
@@ -31,13 +31,13 @@ class StoreService:
         self.deliveries: GroupCommit[DeliveryMark, None] = GroupCommit(self._mark, name="deliveries")
 
     async def retried(self, call: Callable[[], Awaitable[Answer]]) -> Answer:
-        """Call, and call again while Postgres is away; every call of the store may be made twice."""
+        """Call, and repeat the call while Postgres does not answer; every call of the store may be made twice."""
         within = self.retry_seconds
         backoff = ExponentialBackoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, within_seconds=within)
         return await retry(call, PostgresError, backoff=backoff)
 
     async def commit(self, items: Sequence[GenerationRecord]) -> list[CommitResult]:
-        """Commit model calls with those of others; waiting here counts into how long ago they began."""
+        """Commit model calls with those of other requests; the wait is added to how long ago they began."""
         arrived = time.monotonic()
         results = await self.generations.submit([(item, arrived) for item in items])
         for result in results:

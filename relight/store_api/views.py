@@ -1,4 +1,4 @@
-"""Read-only routes: runs, steps, rollouts, generations, audit, and what runs in the cluster."""
+"""Read-only routes: runs, steps, rollouts, generations, audit, and the cluster's processes."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What every client and worker of Temporal shares: connecting, heartbeats, ending."""
+"""Code of all Temporal clients and workers: connecting, heartbeats, draining."""

@@ -17,7 +17,7 @@ class Reported(Interceptor):
         self._doing = doing
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
-        """Wrap what runs activities."""
+        """Wrap the execution of activities."""
         return _Reporting(next, self._doing)
 
 

@@ -1,4 +1,4 @@
-"""How a process reaches Temporal: from the settings, with one clear error where it can't."""
+"""Connects to Temporal by the settings."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from relight.errors import TemporalError
 from relight.settings import Settings
 
 TEMPORAL_ALIVE = KeepAliveConfig(interval_millis=11_000, timeout_millis=4_000)
-"""A connection to Temporal on which a ping is not answered is given up. More pings than one in 10 s it refuses."""
+"""A connection on which a ping is not answered is closed. Temporal refuses more than one ping in 10 s."""
 
 
 CORE_LEVEL = TelemetryFilter(core_level="WARN", other_level="ERROR")
 CORE_REASON = re.compile(r'\bmessage: "([^"]*)"')
-"""What the errors of Temporal's core say, among their parts."""
+"""The message in an error of Temporal's core."""
 
 
 @cache
 def temporal_runtime() -> Runtime:
-    """What every client of this process runs on: Temporal's core, which would write lines of its own to stderr."""
+    """The runtime of all clients of this process, which passes the log lines of Temporal's core to `logging`."""
     logger = logging.getLogger("temporalio.core")
     logger.addFilter(_plain)
     forwarding = LogForwardingConfig(logger, prepend_target_on_message=False, append_log_fields_to_message=False)
@@ -38,7 +38,7 @@ def temporal_runtime() -> Runtime:
 
 
 def _plain(record: logging.LogRecord) -> bool:
-    """Make a log line of one of core's: what it says, and why."""
+    """Reduce a log record of Temporal's core to its message and the reason."""
     told = vars(record).pop("temporal_log", None)
     error = str(told.fields.get("error", "")) if told else ""
     reason = CORE_REASON.search(error)
@@ -50,10 +50,10 @@ def _plain(record: logging.LogRecord) -> bool:
 async def connect_temporal(settings: Settings, *, timeout_seconds: float = 10.0) -> Client:
     """A Temporal client; TLS and API keys come from Temporal's own environment configuration.
 
-    They are for a server that the user runs: the embedded stack's is reached without them.
+    They are not used for the embedded stack's server.
 
     Raises:
-        TemporalError: out of reach; the message says where and what to do.
+        TemporalError: the server can't be reached; the message has the address and the remedy.
     """
     options: dict[str, Any] = {} if settings.temporal_embedded else dict(ClientConfig.load_client_connect_config())
     options |= {"target_host": settings.temporal_address, "namespace": settings.temporal_namespace}
@@ -77,7 +77,7 @@ async def connect_temporal(settings: Settings, *, timeout_seconds: float = 10.0)
 
 @contextmanager
 def refusals_as_temporal_error(action: str) -> Generator[None]:
-    """Raise what the server answers instead of doing `action` as a TemporalError that says so."""
+    """Convert an error of the server about `action` to a TemporalError."""
     try:
         yield
     except RPCError as error:

@@ -1,8 +1,8 @@
-"""How a process ends on SIGTERM or SIGINT, the first one and the second one.
+"""Draining: how a process ends on the first and the second SIGTERM or SIGINT.
 
-A worker takes nothing new, lets what is under way end within `drain_seconds`, and hands back what is still running:
-Temporal gives that to the next worker at once, and no try and no death is counted. A process that can't even do that
-(the platform is away, something hangs) ends by itself a little later; then Temporal finds its heartbeats missing.
+A worker accepts no new work, lets activities under way end within `drain_seconds`, and hands back the rest: Temporal
+gives it to the next worker at once, and no try or death is counted. A process that can't do that (the platform does not
+answer, something hangs) exits a little later; then Temporal detects its missing heartbeats.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, 
 
 HANDED_BACK = "HandedBack"
 SOON = timedelta(milliseconds=10)
-"""Zero would mean the retry policy's own pause."""
+"""Not zero, which would mean the retry policy's own pause."""
 HAND_BACK_SECONDS = 8.0
-"""How long a process has, after its drain, to hand back what is left and to close."""
+"""How long a process may take, after its drain, to hand back the rest and to close."""
 TOO_LATE = 124
 """Exit code of a process that could not end in time; that of timeout(1)."""
 
 
 class RetryElsewhere(Interceptor):
-    """An activity that is cut off because its process ends is tried elsewhere at once."""
+    """Lets an activity that is cancelled because its process ends be retried elsewhere at once."""
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
-        """Wrap what runs activities."""
+        """Wrap the execution of activities."""
         return _HandingBack(next)
 
 
@@ -51,7 +51,7 @@ class _HandingBack(ActivityInboundInterceptor):
 
 
 def is_ending() -> bool:
-    """Whether the activity at hand was cancelled because its own process ends, and for no other reason."""
+    """Whether the current activity was cancelled only because its process ends."""
     details = activity.cancellation_details()
     return details is not None and details.worker_shutdown and not details.cancel_requested
 
@@ -69,5 +69,5 @@ async def keep_working(workers: Sequence[Worker]) -> AsyncGenerator[None]:
 
 
 def end_by(seconds: float) -> asyncio.TimerHandle:
-    """End this process when so much time has passed, whatever it does."""
+    """End this process after this time, whatever it does."""
     return asyncio.get_running_loop().call_later(seconds, os._exit, TOO_LATE)

@@ -1,4 +1,4 @@
-"""Heartbeats of an activity: they show Temporal that the work goes on, and their answers say that it was cancelled."""
+"""Heartbeats of activities: they show Temporal that the work continues; their answers say whether it was cancelled."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, 
 
 @asynccontextmanager
 async def heartbeating(every_seconds: float) -> AsyncGenerator[None]:
-    """Heartbeat the activity at hand until the end of the block.
-
-    The first comes after an interval: the start itself counts as one, and each is a write of Temporal's.
+    """Heartbeat the current activity until the end of the block. The first one comes after an interval, since the start
+    counts as one.
     """
     task = asyncio.create_task(_heartbeat(every_seconds))
     try:
@@ -27,13 +26,13 @@ async def heartbeating(every_seconds: float) -> AsyncGenerator[None]:
 
 
 class Heartbeats(Interceptor):
-    """Has every activity of a worker heartbeat, so that the death of its process is found soon."""
+    """Heartbeats every activity of a worker, so that the death of its process is detected soon."""
 
     def __init__(self, every_seconds: float) -> None:
         self._every_seconds = every_seconds
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
-        """Wrap what runs activities."""
+        """Wrap the execution of activities."""
         return _Heartbeating(next, self._every_seconds)
 
 

@@ -1,4 +1,4 @@
-"""What an activity raises while it may not begin: Temporal tries it again, without an event in the history."""
+"""The error of an activity that may not begin yet: Temporal retries it, without an event in the history."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PAUSE_SECONDS = 2.0
 
 
 def retry_later(reason: str, after_seconds: float = PAUSE_SECONDS) -> ApplicationError:
-    """An error that Temporal answers by trying again, soon and without noise."""
+    """An error after which Temporal retries the activity soon, without logging it."""
     return ApplicationError(
         reason,
         type="Waiting",

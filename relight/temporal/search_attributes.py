@@ -1,4 +1,4 @@
-"""Search attributes: what finds a run, a step or a failure in the Temporal Web UI."""
+"""Search attributes, which find a run, a step or a failure in the Temporal Web UI."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LONGEST_REASON = 200
 
 
 def waiting(reason: str | None) -> SearchAttributeUpdate[str]:
-    """Says what a workflow waits for; None where it waits no longer."""
+    """Set what a workflow waits for; None: it does not wait."""
     return WAITING.value_set(reason[:LONGEST_REASON]) if reason else WAITING.value_unset()
 
 

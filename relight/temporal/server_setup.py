@@ -1,4 +1,4 @@
-"""What Relight needs of any Temporal server: its search attributes, and closed runs that are kept for a while."""
+"""Configures a Temporal server for Relight: search attributes, and the retention of closed workflows."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def configure(client: Client, *, set_retention: bool) -> list[str]:
                 )
             )
         except RPCError:
-            return await _missing_attributes(client)  # none, where another process was quicker
+            return await _missing_attributes(client)  # none, if another process was faster
     return []
 
 

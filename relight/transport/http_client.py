@@ -1,8 +1,9 @@
-"""HTTP/1.1 to the servers with the most requests: from the gateway to engines, from it and runners to the store.
+"""An HTTP/1.1 client for the most frequent requests: from the gateway to engines, and from gateway and runners to the
+store.
 
-Not aiohttp, because of what it costs here: beside a busy engine, with cold caches, half a millisecond of CPU a request,
-five times as much as this. httptools parses; what is left is a pool of connections that carry one request at a time.
-No TLS, no redirects, no cookies, no compression: both servers are Relight's, on loopback or a private network.
+aiohttp would cost half a millisecond of CPU for each request beside a busy engine with cold caches, five times as much.
+httptools parses; connections carry one request at a time and are pooled. There is no TLS, no redirects, no cookies and
+no compression: both servers are Relight's, on loopback or a private network.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ CONNECT_SECONDS = 5.0
 IDLE_SECONDS = 3.0
 """uvicorn closes idle connections after 5 s; this client closes them first, so that none breaks in use."""
 BUFFERED_BYTES = 2**20
-"""Reading stops while so much is unread."""
+"""Reading pauses while so many bytes are unread."""
 
 
 class BrokenError(ConnectionError):
-    """The connection ended before the answer did, or what came is no answer."""
+    """The connection ended before the answer, or the answer is invalid."""
 
 
 class Connection(asyncio.Protocol):
-    """One connection, and the answer that is coming in on it."""
+    """One connection, with the answer that arrives on it."""
 
     def __init__(self) -> None:
         self.status = 0
@@ -47,7 +48,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def reusable(self) -> bool:
-        """True where the answer is in, and another request may follow."""
+        """True if the answer is complete and another request may follow."""
         return self._complete and self._keep_alive and self._broken is None
 
     async def send(self, request: bytes) -> None:
@@ -80,7 +81,7 @@ class Connection(asyncio.Protocol):
         return taken[0] if len(taken) == 1 else b"".join(taken)
 
     def close(self) -> None:
-        """Drop the connection, and with it whatever the server is still doing for it."""
+        """Close the connection, which cancels the request at the server."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -116,12 +117,12 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._parser is None:
-            self._break("an answer to no request")
+            self._break("an answer without a request")
             return
         try:
             self._parser.feed_data(data)
         except HttpParserError as error:
-            self._break(f"no HTTP: {error}")
+            self._break(f"not HTTP: {error}")
             self.close()
         self._wake()
 
@@ -200,11 +201,11 @@ class HttpClient:
         return connection
 
     def break_off(self) -> None:
-        """Drop the connections that carry a request: callers that wait for an answer get an error."""
+        """Close the connections that carry a request: callers that wait for an answer get an error."""
         for connection in list(self._busy):
             connection.close()
 
     def close(self) -> None:
-        """Drop the connections that are idle."""
+        """Close the idle connections."""
         while self._idle:
             self._idle.popleft().close()

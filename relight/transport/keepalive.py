@@ -1,7 +1,7 @@
-"""TCP that notices a peer which is gone without closing: a host that lost power, a path that drops packets.
+"""TCP keepalive, which detects a peer that is gone without closing: a host that lost power, a path that drops packets.
 
-The kernel alone would wait for two hours where nothing is sent, and a quarter of an hour where something is. It can't
-notice a peer that is there and doesn't answer: callers have timeouts for that.
+By default the kernel detects this after two hours on an idle connection, and after a quarter of an hour otherwise. A
+peer that exists and does not answer is not detected: callers have timeouts for that.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ IDLE_SECONDS: Final = 10
 INTERVAL_SECONDS: Final = 5
 PROBES: Final = 4
 GONE_SECONDS: Final = IDLE_SECONDS + INTERVAL_SECONDS * PROBES
-"""A peer that has acknowledged nothing for so long is gone: whether something was sent to it, or only probes."""
+"""A peer that has acknowledged nothing for this time counts as gone, whether data or only probes were sent."""
 OPTIONS: Final = {
     "TCP_KEEPIDLE": IDLE_SECONDS,
     "TCP_KEEPINTVL": INTERVAL_SECONDS,

@@ -1,4 +1,4 @@
-"""What processes that serve HTTP share: a listening socket with one clear error, and a uvicorn that ends cleanly."""
+"""Code of all HTTP services: a listening socket, and a uvicorn that drains."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ BACKLOG = 2048
 
 
 class Server(uvicorn.Server):
-    """uvicorn, except that a signal which it has handled is not raised again: draining is a clean end.
-
-    A second signal ends the process at once.
+    """uvicorn, except that a handled signal is not raised again, since draining is a clean end. A second signal ends
+    the process at once.
     """
 
     def __init__(
@@ -33,13 +32,13 @@ class Server(uvicorn.Server):
         self._on_stopping = on_stopping
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, and tell."""
+        """Start, and call `on_ready`."""
         await super().startup(sockets)
         if self.started and self._on_started:
             self._on_started()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Call `on_stopping`, which ends what would go on without end, and drain."""
+        """Call `on_stopping`, which ends endless streams, and drain."""
         if self._on_stopping:
             self._on_stopping()
         await super().shutdown(sockets)
@@ -59,10 +58,10 @@ class Server(uvicorn.Server):
 
 
 def listen(host: str, port: int, what: str, setting: str, error_type: type[RelightError]) -> socket.socket:
-    """A listening socket, so that a port in use is one clear error before anything starts; port 0 takes a free one.
+    """A listening socket, so that a port in use is an error before the service starts; port 0 takes a free one.
 
     Raises:
-        error_type: the address can't be had; the message names the setting that gives another.
+        error_type: the address is not available; the message names the setting.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # The protocol is named because asyncio sends small answers at once only on sockets that name it.
@@ -75,7 +74,7 @@ def listen(host: str, port: int, what: str, setting: str, error_type: type[Relig
     except OSError as error:
         listener.close()
         raise error_type(
-            f"{what} can't listen on {host}:{port}: {error.strerror}; stop what does, or give another {setting}"
+            f"{what} can't listen on {host}:{port}: {error.strerror}; stop what uses it, or set another {setting}"
         ) from error
     listener.setblocking(False)
     return listener

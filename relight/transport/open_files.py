@@ -1,11 +1,11 @@
-"""How many connections a process may hold: a relay has two for each one of an agent, and the usual limit is 1024."""
+"""Raises the limit of open files: a relay has two connections for each one of an agent, and the usual limit is 1024."""
 
 from __future__ import annotations
 
 import resource
 
 ENOUGH = 65_536
-"""More only slows down what closes all files that a process might have."""
+"""A higher limit only slows down code that closes all possible descriptors."""
 
 
 def allow_open_files() -> None:

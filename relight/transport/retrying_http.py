@@ -1,6 +1,6 @@
 """HTTP to the store service with retries: a request is sent, with the same content, until it is answered.
 
-What the service refuses (4xx) is never repeated. A caller whose request must not be done twice passes `once`.
+A refused request (4xx) is never repeated. A caller whose request must not be executed twice passes `once`.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from relight.retrying import ExponentialBackoff
 from relight.transport.keepalive import alive_socket
 
 AWAY = frozenset({502, 503, 504})
-"""Statuses of outages, which end by themselves."""
+"""Statuses of outages, after which a request is repeated."""
 RETRY_SECONDS = 300.0
 """How long a request is repeated."""
 REQUEST_SECONDS = 30.0
 """Longest wait for one answer; then the request is repeated."""
 FIRST_REQUEST_SECONDS = 6.0
-"""How long the first of them is waited for: on a connection that is dead and looks alive no answer comes. Each one
-after it is given twice as long, since a service that is slow for all is not helped by repetitions."""
+"""The wait for the first answer: on a half-open connection none comes. Each further try waits twice as long, since
+repetitions would only slow down a service that is slow.
+"""
 FIRST_PAUSE_SECONDS = 0.05
 LONGEST_PAUSE_SECONDS = 2.0
 JSON = {"Content-Type": "application/json"}
@@ -35,7 +36,7 @@ Content = bytes | Callable[[], bytes] | None
 
 
 def error_of(status: int, body: bytes) -> RelightError:
-    """The error that a service's answer means."""
+    """The error for a service's answer."""
     try:
         data = orjson.loads(body)
         detail = str(data["detail"])
@@ -95,12 +96,12 @@ class RetryingHttpClient:
         once: bool = False,
         answer_seconds: float | None = None,
     ) -> bytes:
-        """Send until there is an answer or the time is over; with `once`, only until it may have arrived.
+        """Send until there is an answer or the time is over; with `once`, only until the request may have arrived.
 
-        `answer_seconds` is how long the first answer may take, where the service is asked to wait for something.
+        `answer_seconds` is how long the first answer may take, if the service is to wait for something.
 
         Raises:
-            RelightError: the service refused it.
+            RelightError: the service refused the request.
             StoreError: no answer for `retry_seconds`.
         """
         within = self.retry_seconds if retry_seconds is None else retry_seconds

@@ -1,10 +1,10 @@
-"""Compares Postgres with Temporal: what a run's row says is done, and what Temporal ended is written down.
+"""Compares Postgres with Temporal, and corrects the differences.
 
-Postgres says that a run goes on; Temporal knows whether a workflow drives it. They differ after a terminate, after the
-loss of Temporal's database, or where a workflow failed before it could say so. Then the run becomes `interrupted`, with
-the reason, and its batches are cancelled. A run that lost its driver by no client's hand is driven again by itself;
-after a terminate of a client's, or an error, `relight resume` does it. One with a cancel on record is cancelled again,
-or closed where no workflow drives it. One that is driven and stands still is warned of.
+Postgres says whether a run is under way; Temporal knows whether a workflow drives it. They differ after a terminate,
+after the loss of Temporal's database, or if a workflow failed before it recorded that. Then the run becomes
+`interrupted`, with the reason, and its batches are cancelled. If no client's request ended the workflow, a new one is
+started; after a client's terminate or an error, `relight resume` does that. A run with a recorded cancel is cancelled
+again, or closed if no workflow drives it. A run that makes no progress gets a warning.
 """
 
 from __future__ import annotations
@@ -35,12 +35,13 @@ PERIOD_SECONDS = 30.0
 AWAY = (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED)
 """Errors of the server itself, which are the same for every run."""
 BACKOFF_SECONDS = (0, 60, 300)
-"""How long a run that lost its workflow waits for the next one, by how often it was driven again within the hour. More
-often it is not: the fourth time waits until the first is an hour ago."""
+"""How long a run that lost its workflow waits for the next one, by the number of restarts within the hour. A fourth
+restart waits until the first is an hour ago.
+"""
 
 
 async def keep_reconciling(db: Database, client: Client, queue: str = names.ORCHESTRATOR_QUEUE) -> None:
-    """Look every 30 s, until cancelled. Any number of orchestrators may do so: each finding is written once."""
+    """Compare every 30 s, until cancelled. Any number of orchestrators may do so: each finding is written once."""
     errors = (PostgresError, RPCError, TemporalError)
     async for _ in Every(PERIOD_SECONDS):
         with logged(log, "can't compare Postgres with Temporal: %s", *errors, action="reconcile_failed"):
@@ -86,7 +87,7 @@ async def compare(db: Database, client: Client, queue: str, run: Mapping[str, An
 async def _cancel(db: Database, client: Client, run: Mapping[str, Any], driver: RunWorkflowState) -> bool:
     """Cancel a run's workflow again; close a run that has none."""
     if driver.is_open:
-        # Looked at once more, after its workflow: that may be one which `relight resume` started since.
+        # The row is read again after the workflow, which `relight resume` may have started since.
         row = await db.row("get_run", run["run"])
         if row and row["cancel_requested"] == run["cancel_requested"] and row["status"] in ("running", "interrupted"):
             await cancel_workflow(client, run["run"], driver.execution or "")
@@ -104,7 +105,7 @@ async def _interrupt(db: Database, client: Client, run: Mapping[str, Any], drive
     """Record that no workflow drives a run, and why."""
     name = run["run"]
     reason = f"no workflow drives it: {names.train_id(name)} {driver.ended}"
-    reason += "; it is driven again by itself" if driver.lost else f"; `relight resume {name}` goes on with it"
+    reason += "; an orchestrator starts a new workflow" if driver.lost else f"; `relight resume {name}` goes on with it"
     if not await db.value("interrupt_run", name, run["epoch"], reason, driver.lost, list(BACKOFF_SECONDS)):
         return False
     log.warning("run %s: %s", name, reason, extra={"action": "run_interrupted", "run": name})
@@ -113,7 +114,7 @@ async def _interrupt(db: Database, client: Client, run: Mapping[str, Any], drive
 
 
 async def _drive_again(db: Database, client: Client, queue: str, run: Mapping[str, Any]) -> bool:
-    """Start the workflow of a run that lost its own, if it is time. It is counted before it is done."""
+    """Start a new workflow for a run that lost its own, if it is time. The restart is counted before it is made."""
     name = run["run"]
     if not await db.value("drive_again", name, run["epoch"], len(BACKOFF_SECONDS)):
         return False
@@ -131,7 +132,7 @@ async def _drive_again(db: Database, client: Client, queue: str, run: Mapping[st
 
 
 async def report_stalls(db: Database, client: Client) -> list[str]:
-    """Warn runs that stand still, and end the warning of those that move again; returns their names."""
+    """Add a warning to runs that make no progress, and remove it from those that do; returns their names."""
     stalls = await find_stalls(db)
     for stall in stalls:
         log.warning(
@@ -142,7 +143,7 @@ async def report_stalls(db: Database, client: Client) -> list[str]:
 
 
 async def cancel_batches(db: Database, client: Client, run: str) -> None:
-    """Cancel the batches of the run's open step; those that have ended already are left alone."""
+    """Cancel the batches of the run's open step; those that have ended are ignored."""
     for row in await db.fetch("open_batches", run):
         batch = client.get_workflow_handle(names.batch_id(run, row["step"], row["batch"]))
         try:

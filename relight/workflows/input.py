@@ -17,7 +17,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def bad_input(message: str) -> ApplicationError:
-    """An error that fails the workflow at once. Any other would fail its task, which Temporal retries for ever."""
+    """An error that fails the workflow at once. Any other would fail its task, which Temporal retries without limit."""
     return ApplicationError(message, type=ConfigError.__name__, non_retryable=True)
 
 

@@ -1,4 +1,4 @@
-"""Faults without mercy for as long as wanted: `python -m tests.chaos --seed 1 --minutes 5 [--json]`."""
+"""Inject faults by a seed into a running stack: `python -m tests.chaos --seed 1 --minutes 5 [--json]`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, help="steps a run")
     parser.add_argument("--kinds", nargs="+", choices=list(KINDS), help="only faults of these")
     parser.add_argument("--real", action="store_true", help="vLLM and verl on the CPU, with the calculator example")
-    parser.add_argument("--guarantees", action="store_true", help="beside it, the same without faults")
+    parser.add_argument("--guarantees", action="store_true", help="run it without faults first")
     parser.add_argument("--json", action="store_true")
     return parser.parse_args()
 

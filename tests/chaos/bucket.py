@@ -45,7 +45,7 @@ def wait_until_it_answers(url: str) -> None:
     while True:
         try:
             urlopen(url, timeout=5).close()
-        except OSError:  # nobody listens, or not yet in time
+        except OSError:  # no server listens, or not in time
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.1)

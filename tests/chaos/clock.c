@@ -1,5 +1,5 @@
 /* A wall clock that can be set for one process and its children: LD_PRELOAD this, and name in CHAOS_CLOCK a file of
- * eight bytes, the nanoseconds by which the clock is off. Whoever changes them makes the clock jump. The monotonic
+ * eight bytes, the nanoseconds by which the clock is off. Changing them makes the clock jump. The monotonic
  * clock goes on, as it does where a machine's time is set, and waits until a moment of the wall clock last as long as
  * their caller meant them to. */
 #define _GNU_SOURCE

@@ -43,7 +43,7 @@ class Deliveries:
     twice_share: float = 0.0
     late_share: float = 0.0
     lost_share: float = 0.0
-    """Of answers: the work is done, and nobody is told."""
+    """Of answers: the work is done, and its caller is not told."""
     kept: list[Request] = field(default_factory=list[Request])
     """To be delivered late."""
     counts: Counter[str] = field(default_factory=Counter[str])

@@ -1,4 +1,4 @@
-"""What a failed campaign leaves for whoever looks into it: logs, Temporal's histories, a dump of Postgres."""
+"""What a failed campaign keeps for its analysis: logs, Temporal's histories, a dump of Postgres."""
 
 from __future__ import annotations
 

@@ -169,7 +169,7 @@ async def _part(chaos: ChaosStack, fault: Fault) -> None:
 
 
 async def _lose_packets(chaos: ChaosStack, fault: Fault) -> None:
-    """What is open is dead, and nobody is told."""
+    """Open connections are dead, and neither end is told."""
     _network(chaos).edges[fault.targets[0]].lose()
 
 

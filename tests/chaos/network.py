@@ -85,7 +85,7 @@ class Link:
     def __init__(self, edge: Edge, near: asyncio.StreamWriter) -> None:
         self.edge = edge
         self.dead: set[Way] = set(edge.weather.lost)
-        """Ways on which everything vanishes, for ever: what is left of a connection whose packets were lost."""
+        """Directions on which all bytes are lost from then on: what is left of a connection whose packets were lost."""
         self._writers = [near]
 
     async def carry(self, near_reader: asyncio.StreamReader) -> None:
@@ -173,7 +173,7 @@ class Edge:
         self._changed = asyncio.Event()
 
     def lose(self, ways: frozenset[Way] = BOTH, *, new_too: bool = False) -> None:
-        """Make all connections half-open: bytes vanish, for ever, without a reset or an end; new ones work."""
+        """Make all connections half-open: bytes are lost from then on, without a reset or an end; new ones work."""
         for link in self.links:
             link.dead |= ways
         self.change(Weather(lost=ways if new_too else frozenset()))
@@ -188,7 +188,7 @@ class Edge:
         if self._server is not None:
             self._server.close()
             self._server = None
-            self._socket = _bound(self.port)  # bound and not listening: whoever connects is refused
+            self._socket = _bound(self.port)  # bound and not listening: connections are refused
         self.cut()
 
     async def heal(self) -> None:

@@ -1,4 +1,4 @@
-"""Runs outlive faults that nobody chose, and end as one that had none."""
+"""Runs survive random faults, and end as a run without faults."""
 
 from __future__ import annotations
 

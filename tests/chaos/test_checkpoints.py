@@ -1,4 +1,4 @@
-"""Runs go on from checkpoints, wherever these lie and whoever is left, and end as the undisturbed run, bit for bit."""
+"""Runs continue from checkpoints, in any storage and on any host, and end as the undisturbed run, bit for bit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A full disk stops a run, which says why and goes on by itself; nothing half-written is ever taken for whole."""
+"""A full disk stops a run, which says why and continues automatically; no half-written file counts as complete."""
 
 from __future__ import annotations
 

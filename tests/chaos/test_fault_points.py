@@ -89,7 +89,7 @@ async def test_a_run_ends_as_if_nothing_had_happened_whatever_its_processes_died
 
 
 async def kill_at(chaos: ChaosStack, run: str, place: FaultPoint) -> None:
-    """Arm the place, and return when somebody has died there and the run has got on since."""
+    """Arm the point, and return when a process has died there and the run has progressed since."""
     arm(chaos.faults, place)
     async with asyncio.timeout(90):
         while is_armed(chaos.faults, place):  # noqa: ASYNC110  # a file

@@ -73,7 +73,7 @@ async def is_driven_again(client: Client, stack: Cluster, gate: Gate, database: 
     assert await reconcile(database, client) == [run]
     assert await reconcile(database, client) == []
     reason = (await audit(database, run))[0]["after"]["reason"]
-    assert reason == f"no workflow drives it: train/{run} {why}; it is driven again by itself"
+    assert reason == f"no workflow drives it: train/{run} {why}; an orchestrator starts a new workflow"
     gate.open.set()
     await client.get_workflow_handle(names.train_id(run)).result()
     assert {name: stack.runner.ran[name] for name in before} == before

@@ -95,8 +95,8 @@ def test_bytes_in_parquet_name_file_row_and_field(tmp_path: Path) -> None:
     ("content", "message"),
     [
         ('{"question": "a"}\n\n{"question": \n', r"row 3: not JSON"),
-        ('{"question": "a"}\n[1]\n', r"row 2: is no object and has no field 'question'"),
-        ('{"question": "a"}\nnull\n', r"row 2: null is no task"),
+        ('{"question": "a"}\n[1]\n', r"row 2: is not an object, so it has no field 'question'"),
+        ('{"question": "a"}\nnull\n', r"row 2: a task can't be null"),
         ("", r"no rows"),
         ("\n \n", r"no rows"),
         ('{"question": "a"}\n{"answer": 1}\n', r"row 2: field 'question' is missing \(the row has: answer\)"),
@@ -194,7 +194,7 @@ def test_pieces_hold_the_rows_and_hash_of_the_whole_and_keep_the_numbers_of_line
 
 def test_a_row_that_no_piece_can_hold_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"a": 1}\n{"a": "' + "x" * 100 + '"}\n')
-    with pytest.raises(DatasetError, match="row 2: 109 bytes; 50 are the most"):
+    with pytest.raises(DatasetError, match="row 2: 109 bytes; the limit is 50"):
         list(read_pieces("a.jsonl", tmp_path, [], 50))
 
 

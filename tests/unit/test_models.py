@@ -51,9 +51,9 @@ def test_each_missing_part_is_named_with_what_is_needed(tmp_path: Path, missing:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "is torn"),
-        (b"abc", "is torn"),
-        ((10**9).to_bytes(8, "little") + b"{}", "is torn"),
+        (b"", "is truncated"),
+        (b"abc", "is truncated"),
+        ((10**9).to_bytes(8, "little") + b"{}", "is truncated"),
         (b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull"),
     ],
 )
@@ -77,7 +77,7 @@ def test_a_file_is_no_model(tmp_path: Path) -> None:
         check_model("weights.bin", tmp_path)
 
 
-@pytest.mark.parametrize(("config", "message"), [("{", "JSON"), ("[]", "no JSON object"), ("{}", "neither")])
+@pytest.mark.parametrize(("config", "message"), [("{", "JSON"), ("[]", "not a JSON object"), ("{}", "neither")])
 def test_a_config_that_says_nothing_is_an_error(tmp_path: Path, config: str, message: str) -> None:
     (make_model(tmp_path / "policy") / "config.json").write_text(config)
     with pytest.raises(ModelError, match=message):

@@ -1,1 +1,1 @@
-"""The attempt store: what runners and the gateway ask for."""
+"""The attempt store: the interface of runners and the gateway to the store."""

@@ -1,7 +1,7 @@
-"""What runner and gateway need from the store.
+"""The attempt store: the interface of runners and the gateway to the store.
 
-Three things implement it with the same rules: `PostgresStore`, `StoreClient` (HTTP) and `MemoryStore`. Every call may
-be sent twice; the second one answers like the first and changes nothing.
+`PostgresStore`, `StoreClient` (HTTP) and `MemoryStore` implement it with the same rules. Every call may be sent twice;
+the second one returns the same answer and changes nothing.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class AttemptStore(Protocol):
     """Attempts, their model calls and their spans."""
 
     async def open_attempt(self, request: OpenRequest) -> OpenAnswer:
-        """Open an attempt, or say why none is opened.
+        """Open an attempt, or return why none is opened (rule 1).
 
-        An earlier attempt that is still open closes as `infrastructure` and counts as a death of the rollout.
+        An earlier attempt that is still open is closed as `infrastructure` and counts as a death of the rollout.
 
         Raises:
             NotFoundError: there is no such rollout.
@@ -44,16 +44,17 @@ class AttemptStore(Protocol):
         ...
 
     async def finish_attempt(self, request: FinishRequest) -> AttemptOutcome:
-        """Close an attempt and move its rollout on, in one transaction; the answer is what was recorded.
+        """Close an attempt and update its rollout in one transaction; returns what was recorded.
 
         Raises:
             NotFoundError: there is no such attempt.
-            ConflictError: the fence is not the attempt's, or a newer attempt exists. Its spans are kept.
+            ConflictError: the fence is not the attempt's, or a newer attempt exists. The spans are stored nevertheless.
         """
         ...
 
     async def await_grading(self, handed: GradingRequest) -> None:
-        """Keep what the agent left, and settle which answers reached it; the attempt stays open for its grader.
+        """Store the output of an agent that succeeded, and decide which answers were delivered; the attempt stays open
+        for its grader.
 
         Raises:
             NotFoundError: there is no such attempt.
@@ -62,7 +63,7 @@ class AttemptStore(Protocol):
         ...
 
     async def transcript(self, attempt_id: str) -> Transcript:
-        """What a grader judges an attempt by.
+        """The task, model calls and output of an attempt, for its grader.
 
         Raises:
             NotFoundError: there is no such attempt.
@@ -70,7 +71,7 @@ class AttemptStore(Protocol):
         ...
 
     async def heartbeat(self, attempt_id: str, fence: int, worker_id: str) -> None:
-        """Say that an attempt's process is alive.
+        """Record that an attempt's process is alive.
 
         Raises:
             ConflictError: the attempt has ended, or the fence is not its own.
@@ -78,7 +79,7 @@ class AttemptStore(Protocol):
         ...
 
     async def add_spans(self, rollout_id: str, attempt_id: str, fence: int | None, spans: Sequence[SpanRecord]) -> int:
-        """Keep spans; returns how many were new. A stale or missing fence keeps them all the same, inert.
+        """Store spans; returns how many were new. With a stale or missing fence they are stored but change no status.
 
         Raises:
             NotFoundError: the rollout has no such attempt.
@@ -86,33 +87,35 @@ class AttemptStore(Protocol):
         ...
 
     async def resolve(self, request: ResolveRequest) -> CallContext:
-        """Who is behind an attempt's token, and how its model calls are served.
+        """Look up an attempt by its token; returns what the gateway needs to serve its model calls.
 
         Raises:
             UnauthorizedError: the token is not this attempt's.
-            ConflictError: the attempt is over.
+            ConflictError: the attempt has ended.
         """
         ...
 
     async def recall(self, request: RecallRequest) -> RecalledCall:
-        """A call whose answer left for the agent, and did not arrive after all.
+        """A call whose answer was sent and, by the agent's retry, was not delivered.
 
         Raises:
             UnauthorizedError: the token is not this attempt's.
-            ConflictError: the attempt is over.
+            ConflictError: the attempt has ended.
         """
         ...
 
     async def commit_generations(self, items: Sequence[GenerationRecord]) -> list[CommitResult]:
-        """Record model calls in one transaction; one result each, in order. One bad item does not fail the others."""
+        """Record model calls in one transaction; one result for each, in order. An invalid item does not affect the
+        others.
+        """
         ...
 
     async def record_call_failures(self, items: Sequence[CallFailure]) -> None:
-        """Record calls that the platform failed. Those of attempts that are over are dropped."""
+        """Record calls that the platform failed. Those of attempts that have ended are dropped."""
         ...
 
     async def mark_delivered(self, items: Sequence[DeliveryMark]) -> None:
-        """Record whether answers reached the agent. Marks of attempts that are over are dropped."""
+        """Record whether answers were delivered. Marks of attempts that have ended are dropped."""
         ...
 
     async def engines(self, run: str) -> list[EngineInfo]:
@@ -120,5 +123,5 @@ class AttemptStore(Protocol):
         ...
 
     async def register_worker(self, worker: WorkerReport) -> None:
-        """Record a process, or that it is still there."""
+        """Record the report of a process."""
         ...

@@ -1,7 +1,7 @@
-"""Models among a rollout's resources as its attempts reach them: through the gateway, each with a key of its own.
+"""The models among a rollout's resources as its attempts call them: through the gateway, with the attempt's key.
 
-A rollout of no run has no policy: its agent is handed the model of its resources. In a run that is the policy, and a
-`ProxyLLM` among the resources is reached beside it. What is asked of either is recorded.
+A rollout without a run has no policy; its agent's `llm` is the model of its resources. In a run `llm` is the policy,
+and a `ProxyLLM` among the resources can be called too. The calls to all of them are recorded.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Model = LLM | ProxyLLM
 
 
 class AttemptEndpoint(NamedTuple):
-    """Whose resources they are, and where its model calls go."""
+    """The attempt that the resources are for, and the gateway that serves its model calls."""
 
     gateway_url: str
     run: str | None
@@ -32,12 +32,12 @@ class AttemptEndpoint(NamedTuple):
     attempt_id: str
 
     def is_forwarded(self, model: Model) -> bool:
-        """Whether it is a model elsewhere that is reached through the gateway."""
+        """Whether the gateway forwards calls of this model to another address."""
         elsewhere = _origin(model.endpoint) != _origin(self.gateway_url)
         return elsewhere and (self.run is None or isinstance(model, ProxyLLM))
 
     def address(self, model: Model) -> str:
-        """Where it is without the gateway."""
+        """The model's own base URL."""
         url = model.get_base_url(self.rollout_id, self.attempt_id) if isinstance(model, ProxyLLM) else model.endpoint
         return url.rstrip("/")
 
@@ -50,12 +50,12 @@ class AttemptEndpoint(NamedTuple):
 
 
 class BoundResources(NamedTuple):
-    """What an attempt is handed, and which models of it the gateway forwards to."""
+    """The resources that an attempt gets, and the models among them that the gateway forwards to."""
 
     resources: NamedResources
     forwarded: list[ResourceModel]
     main: Model | None
-    """What takes the policy's place; None in a run, and where there is no model."""
+    """The model that replaces the policy; None in a run, and if there is no model."""
 
 
 def is_at_gateway(model: Model, gateway_url: str) -> bool:
@@ -71,7 +71,7 @@ def _origin(url: str) -> tuple[str, str]:
 
 
 def bind_resources(raw: Mapping[str, Any], place: AttemptEndpoint, token: str) -> BoundResources:
-    """Resources as an attempt sees them."""
+    """Resources as an attempt gets them."""
     resources = _RESOURCES.validate_python(dict(raw))
     models = {name: model for name, model in resources.items() if not isinstance(model, PromptTemplate)}
     here = {name: model for name, model in models.items() if is_at_gateway(model, place.gateway_url)}

@@ -1,7 +1,7 @@
 """The attempt store over HTTP.
 
-Every request may be sent twice, so the client repeats it, with the same content, through outages: the caller learns of
-one only after `retry_seconds`. A request that the service refuses (4xx) is never repeated.
+Every request may be sent twice, so the client repeats it, with the same content, during outages; the caller gets an
+error only after `retry_seconds`. A request that the service refuses (4xx) is never repeated.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class StoreClient(RetryingHttpClient):
     async def commit_generations(
         self, items: Sequence[GenerationRecord], *, retry_seconds: float | None = None
     ) -> list[CommitResult]:
-        """Record model calls. Time that passes here counts into how long ago they began."""
+        """Record model calls. The time until they are sent is added to how long ago they began."""
         started = time.monotonic()
 
         def body() -> bytes:
@@ -150,7 +150,7 @@ class StoreClient(RetryingHttpClient):
         try:
             return answer.model_validate_json(raw)
         except ValidationError as error:
-            raise StoreError(f"the store service's answer makes no sense: {error}") from error
+            raise StoreError(f"the store service's answer is invalid: {error}") from error
 
 
 def to_json(body: BaseModel) -> bytes:

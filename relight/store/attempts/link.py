@@ -1,4 +1,4 @@
-"""The store service as gateway and runners ask it: the same client, on cheaper HTTP where its address allows that."""
+"""The store client of gateway and runners: the same client, over a faster HTTP client unless the address needs TLS."""
 
 from __future__ import annotations
 

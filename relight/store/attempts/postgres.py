@@ -43,7 +43,7 @@ from relight.types.wire import (
 
 
 async def attempt_key(database: Database) -> bytes:
-    """The key that attempt tokens are derived from; made where there is none."""
+    """The key from which attempt tokens are derived; created if there is none."""
     fresh, key = new_key(), None
     while key is None:  # None: another process made it just now
         key = await database.value("attempt_key", fresh)
@@ -61,7 +61,9 @@ class PostgresStore:
 
     @classmethod
     async def create(cls, database: Database, gateway_url: str, redactor: Redactor | None = None) -> Self:
-        """A store that hands out addresses under `gateway_url`; makes the key of attempt tokens where there is none."""
+        """A store that gives attempts addresses under `gateway_url`; creates the key of attempt tokens if there is
+        none.
+        """
         return cls(database, gateway_url, await attempt_key(database), redactor or Redactor())
 
     async def open_attempt(self, request: OpenRequest) -> OpenAnswer:
@@ -127,7 +129,7 @@ class PostgresStore:
         return [self.redactor.value(storable_span(span)) for span in spans]
 
     async def _count_dropped(self, ended: FinishRequest | GradingRequest) -> None:
-        """Before the attempt ends, so that whoever sees its end sees this too."""
+        """Written before the attempt ends, so that a reader of its end also reads this."""
         if ended.spans_dropped:
             await self.database.execute("count_dropped_spans", ended.attempt_id, ended.fence, ended.spans_dropped)
 

@@ -1,6 +1,6 @@
 """Attempt ids, tokens and addresses.
 
-A token is derived from the attempt's id, so that an answer which got lost can be given again; only its hash is stored.
+A token is derived from the attempt's id, so that a lost answer can be repeated; only its hash is stored.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ def attempt_token(key: bytes, attempt_id: str) -> str:
 
 
 def token_hash(token: str) -> str:
-    """What is stored of a token."""
+    """The SHA-256 of a token, which is what the store keeps."""
     return sha256(token.encode()).hexdigest()
 
 
 def attempt_url(gateway_url: str, rollout_id: str, attempt_id: str) -> str:
-    """The base URL that an agent is handed."""
+    """The base URL that an agent gets."""
     return f"{gateway_url.rstrip('/')}/rollout/{rollout_id}/attempt/{attempt_id}/v1"
 
 

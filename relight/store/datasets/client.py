@@ -1,4 +1,4 @@
-"""Data sets of the store service, from anywhere: what is sent is sent again through an outage, and kept once."""
+"""Client for the data sets of the store service; it repeats requests during outages."""
 
 from __future__ import annotations
 
@@ -60,5 +60,5 @@ class DatasetClient(RetryingHttpClient):
         return DatasetView.model_validate_json(await self.exchange("GET", path))
 
     async def delete(self, name: str) -> None:
-        """Forget one that no run uses."""
+        """Delete one that no run uses."""
         await self.exchange("DELETE", f"{PREFIX}/{quote(name, safe='')}")

@@ -1,7 +1,7 @@
-"""Data sets in the store, by name: sent in bounded pieces, put together and named when the last one is there.
+"""Data sets in the store, by name: uploaded in bounded pieces, then assembled and named.
 
-A set's rows are immutable and named by their hash, which runs pin; a name says which set a new run takes. Every call
-may be repeated: a piece is what it was sent as last, and an upload that named its set has named it.
+A set's rows are immutable and identified by their hash, which runs pin; the name decides which rows a new run uses.
+Every call may be repeated: a piece that is sent again replaces the earlier one.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from relight.types.views import DatasetView, Page, PieceView
 
 MAX_PIECE_BYTES = 8 * 1024 * 1024
 FORGOTTEN_SECONDS = 24 * 3600.0
-"""How long after its last piece an upload that was not put together is kept."""
+"""How long after its last piece an incomplete upload is kept."""
 COMPRESSION = 1
 
 
 def check_name(name: str) -> str:
-    """A data set's name; what may be a run's may be one.
+    """Check a data set's name, for which the rule of run names holds.
 
     Raises:
-        InvalidRequestError: it can't be one.
+        InvalidRequestError: it is invalid.
     """
     if not RUN_NAME.fullmatch(name):
-        raise InvalidRequestError(f"name: {name[:100]!r} is none; it must match {RUN_NAME.pattern}")
+        raise InvalidRequestError(f"name: {name[:100]!r} is invalid; it must match {RUN_NAME.pattern}")
     return name
 
 
 async def keep_piece(
     database: Database, name: str, upload: str, piece: int, body: bytes, first_line: int, required: Sequence[str]
 ) -> PieceView:
-    """Check the rows of a piece and keep them.
+    """Check the rows of a piece and store them.
 
     Raises:
-        DatasetError: a line that is no task, or lacks a field; the message names both.
+        DatasetError: a line is not a task, or lacks a field; the message names both.
     """
     if piece == 0:
         await database.execute("drop_old_pieces", FORGOTTEN_SECONDS)
@@ -52,12 +52,12 @@ async def keep_piece(
 
 
 async def put_dataset(database: Database, name: str, upload: str, pieces: int, *, replace: bool = False) -> DatasetView:
-    """Put an upload's pieces together under a name.
+    """Assemble an upload's pieces under a name.
 
     Raises:
         InvalidRequestError: a piece is missing.
         DatasetError: it has no rows.
-        ConflictError: the name has other rows, and these are not to be replaced.
+        ConflictError: the name has other rows, and `replace` was not given.
     """
     async with database.transaction() as connection:
         await database.execute("lock_dataset_name", check_name(name), connection=connection)
@@ -78,12 +78,12 @@ async def put_dataset(database: Database, name: str, upload: str, pieces: int, *
 
 
 async def _assemble(database: Database, connection: Connection, name: str, upload: str, pieces: int) -> str:
-    """The set's id: its rows are there afterwards. One piece at a time is in memory."""
+    """Store the rows and return the set's id. One piece at a time is in memory."""
     there = await database.fetch("list_pieces", upload, connection=connection)
     missing = next((n for n in range(pieces) if n >= len(there) or there[n]["piece"] != n), None)
     if missing is not None or len(there) != pieces:
         what = f"piece {missing} is missing" if missing is not None else f"there are {len(there)}"
-        raise InvalidRequestError(f"pieces: {pieces} are to be put together, but {what}; send each, from 0 on, first")
+        raise InvalidRequestError(f"pieces: the data set has {pieces}, but {what}; first send each piece, from 0 on")
     rows = sum(row["row_count"] for row in there)
     if not rows:
         raise DatasetError(f"data set {name}: it has no rows; give at least one task")
@@ -128,7 +128,7 @@ async def get_dataset(database: Database, name: str, sample: int = 0) -> Dataset
 
 
 async def delete_dataset(database: Database, name: str) -> None:
-    """Forget a name, and its rows where nothing else needs them.
+    """Delete a data set's name, and its rows if nothing else needs them.
 
     Raises:
         NotFoundError: there is none.
@@ -140,13 +140,13 @@ async def delete_dataset(database: Database, name: str) -> None:
         await database.execute("lock_dataset", known["dataset_id"], connection=connection)
         view = _view(await _get(database, connection, name))  # by now with the runs that were just about to use it
         if view.runs:
-            raise ConflictError(f"data set {name} is used by {', '.join(view.runs)}; it stays as long as they do")
+            raise ConflictError(f"data set {name} is used by {', '.join(view.runs)}; it can't be removed before them")
         await database.execute("unname_dataset", name, connection=connection)
         await _drop_unused(database, connection, view.dataset_id)
 
 
 async def _drop_unused(database: Database, connection: Connection, dataset_id: str) -> None:
-    """Forget rows that nothing needs any more. Locked first: a run that is about to use them is seen then."""
+    """Delete rows that nothing needs. They are locked first, so that a run which is about to use them is noticed."""
     await database.execute("lock_dataset", dataset_id, connection=connection)
     await database.execute("drop_unused_dataset", dataset_id, connection=connection)
 

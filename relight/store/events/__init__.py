@@ -1,1 +1,1 @@
-"""What changed in the store, in order."""
+"""Events: the changes in the store, in order."""

@@ -1,9 +1,9 @@
-"""Following a store's events from anywhere: one iterator that outlasts outages and restarts.
+"""Follows a store's events over HTTP: an iterator that reconnects after outages and restarts.
 
     async for event in follow_events("http://127.0.0.1:4747", token, run="calculator"):
         print(event.kind, event.data["status"])
 
-Whoever keeps `event.cursor` goes on from there, in another process or another day.
+A reader may continue from `event.cursor`, in another process or on another day.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from relight.transport.retrying_http import error_of, without_credentials
 from relight.types.events import EventKind, StoreEvent
 
 SILENCE_SECONDS = 45.0
-"""The service says something every 15 s; where it doesn't, the connection is dead."""
+"""The service sends something every 15 s; otherwise the connection is dead."""
 CONNECT_SECONDS = 10.0
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 5.0
@@ -38,12 +38,12 @@ async def follow_events(
     since: datetime | None = None,
     follow: bool = True,
 ) -> AsyncGenerator[StoreEvent]:
-    """What changes from now on, or after a cursor, or since a time; without end unless `follow` is False.
+    """The changes from now on, or after a cursor, or since a time; without end unless `follow` is False.
 
-    An event of the kind `reset` says that some were missed while nobody listened, since they are no longer kept.
+    An event of the kind `reset` says that some events were missed, since they are no longer kept.
 
     Raises:
-        RelightError: the service refused it: a wrong token or cursor.
+        RelightError: the service refused the request, because of a wrong token or cursor for instance.
     """
     bare, found = without_credentials(url)
     token = token or found
@@ -69,23 +69,23 @@ async def follow_events(
                 if error.http_status < 500:
                     raise
             except (aiohttp.ClientError, TimeoutError, OSError):
-                pass  # the service is away, or its answer was cut: it is asked again from where we are
+                pass  # the service does not answer, or its answer was cut: reconnect with the last cursor
             await backoff.pause()
 
 
 class _Stream:
-    """What was read so far, over all connections."""
+    """The reader's position, over all connections."""
 
     def __init__(self, cursor: str) -> None:
         self.cursor = cursor
 
     @property
     def headers(self) -> dict[str, str]:
-        """How to go on."""
+        """The headers for the next connection."""
         return {"Last-Event-ID": self.cursor} if self.cursor else {}
 
     async def events(self, content: aiohttp.StreamReader) -> AsyncGenerator[StoreEvent]:
-        """The events of one connection; what was cut in the middle is none."""
+        """The events of one connection; an incomplete one is dropped."""
         data, cursor = b"", ""
         async for line in content:
             name, _, value = line.rstrip(b"\r\n").partition(b":")

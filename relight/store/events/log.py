@@ -1,8 +1,8 @@
-"""What changed in the store, in an order that misses nothing, however transactions overtake each other.
+"""The log of changes, in an order that misses none, even if transactions commit in another order than they began.
 
-A reader goes from snapshot to snapshot of Postgres: a window holds what the newer one sees and the older one did not,
-by id. A cursor says how far one is: all that a snapshot sees, or a window of two and the last id of it. It is the
-reader's alone; the store keeps none.
+A reader proceeds from one Postgres snapshot to the next: a window holds the events that the newer snapshot sees and the
+older one does not, by id. A cursor is a position: all that a snapshot sees, or a window and the last id read in it.
+Readers keep their cursors; the store keeps none.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ DROP_EVENTS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Which transactions are over: those below `xmin`, and those below `xmax` that are not among `running`."""
+    """The transactions that have ended: those below `xmin`, and those below `xmax` that are not in `running`."""
 
     xmin: int
     xmax: int
@@ -37,10 +37,10 @@ class Snapshot:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """As Postgres writes it.
+        """Parse Postgres' text form.
 
         Raises:
-            ValueError: it is none.
+            ValueError: it is invalid.
         """
         match = SNAPSHOT.fullmatch(text)
         if match is None:
@@ -56,7 +56,7 @@ class Snapshot:
         return f"{self.xmin}:{self.xmax}:{','.join(map(str, self.running))}"
 
     def sees(self, xid: int) -> bool:
-        """Whether a transaction was over."""
+        """Whether a transaction had ended."""
         return xid < self.xmin or (xid < self.xmax and xid not in self.running)
 
     def covers(self, other: Snapshot) -> bool:
@@ -70,20 +70,20 @@ BEGINNING = Snapshot(1, 1)
 
 @dataclass(frozen=True, slots=True)
 class EventCursor:
-    """How far a reader is."""
+    """A reader's position."""
 
     seen: Snapshot
-    """All of this."""
+    """The events that this snapshot sees were read."""
     window: Snapshot | None = None
-    """And of what this one sees too, all up to and with `after`."""
+    """Of the further events that this snapshot sees, those up to and including `after` were read."""
     after: int = 0
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """What a reader was told.
+        """Parse a cursor that a reader got with an event.
 
         Raises:
-            InvalidRequestError: nobody was told that.
+            InvalidRequestError: it is not one.
         """
         seen, *window = text.strip().split("~")
         try:
@@ -106,7 +106,7 @@ class EventCursor:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One change, encoded once for all who are told."""
+    """One change, encoded once for all readers."""
 
     id: int
     xid: int
@@ -141,12 +141,12 @@ class EventsMissed(Exception):
 
 
 async def cursor_now(database: Database) -> EventCursor:
-    """Everything up to now is seen."""
+    """A cursor after all events so far."""
     return EventCursor(Snapshot.parse(await database.value("events_now")))
 
 
 async def cursor_since(database: Database, at: datetime) -> tuple[EventCursor, bool]:
-    """What came before a time is seen; and whether some of what came since is no longer kept."""
+    """A cursor at a time, and whether some events since then are no longer kept."""
     window = Snapshot.parse(await database.value("events_now"))
     row = await database.row("events_since", at)
     assert row is not None, "the query has no condition"
@@ -156,7 +156,7 @@ async def cursor_since(database: Database, at: datetime) -> tuple[EventCursor, b
 async def read_page(
     database: Database, cursor: EventCursor, wanted: Wanted = EVERYTHING, limit: int = 500
 ) -> tuple[list[Event], EventCursor]:
-    """The next events of a cursor's window (up to now where it has none), and how far one is after them.
+    """The next events of a cursor's window (up to now if it has none), and the cursor after them.
 
     Raises:
         EventsMissed: some are no longer kept.
@@ -179,14 +179,14 @@ async def read_page(
 
 
 def event_of(row: Any) -> Event:
-    """An event as it is told."""
+    """An event in the form of the streams."""
     names = ("id", "kind", "time", "run", "rollout_id", "attempt_id", "step", "data")
     told = orjson.dumps({name: row[name] for name in names})
     return Event(row["id"], row["xid"], row["kind"], row["run"], row["rollout_id"], told)
 
 
 async def drop_events(database: Database, *, keep_seconds: float = KEEP_SECONDS, keep_events: int = KEEP_EVENTS) -> int:
-    """Forget the oldest, a transaction for so many; returns how many were dropped."""
+    """Drop the oldest events, a limited number in each transaction; returns how many were dropped."""
     dropped = 0
     while True:
         some = int(await database.value("drop_events", keep_seconds, keep_events, DROP_EVENTS))

@@ -1,8 +1,8 @@
-"""The newest events, read once for all who follow them in this process.
+"""The newest events, read once for all readers in this process.
 
-While anybody follows, a task looks for new ones a few times a second: announcing them by NOTIFY would serialize the
-commits of everything that changes. What it finds is kept in a ring; who is slower than that, or comes from further
-back, reads from Postgres, a few at a time. Nobody has a queue: a reader that stands still holds a cursor and a page.
+While there are readers, a task polls for new events a few times a second; announcing them by NOTIFY would serialize the
+commits of all changes. They are kept in a ring buffer. A reader that is slower, or starts further back, reads from
+Postgres, a few readers at a time. A reader has no queue: one that does not read takes a cursor and a page.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ AWAY_SECONDS = 1.0
 RING_EVENTS = 10_000
 PAGE = 500
 READERS = 2
-"""How many read from Postgres at once, so that requests find connections."""
+"""How many readers may read from Postgres at once, so that connections are left for requests."""
 Page = tuple[list[Event], EventCursor]
 
 
 @dataclass(frozen=True, slots=True)
 class TailRead:
-    """What one look found: the events between two snapshots, by id."""
+    """The result of one poll: the events between two snapshots, by id."""
 
     seen: Snapshot
     window: Snapshot
@@ -47,7 +47,7 @@ class TailRead:
 
 
 class EventTail:
-    """The ring, and who waits for it."""
+    """The ring buffer and its waiting readers."""
 
     def __init__(
         self, database: Database, *, look_seconds: float = LOOK_SECONDS, ring_events: int = RING_EVENTS
@@ -59,14 +59,14 @@ class EventTail:
         """Pages read from Postgres for single readers, since the start."""
         self._looks: deque[TailRead] = deque()
         self._first = 0
-        """Number of the first look in the ring."""
+        """Number of the first poll in the ring."""
         self._numbers: dict[Snapshot, int] = {}
-        """A look by the snapshot that it began with."""
+        """Polls by the snapshot that they began with."""
         self._held = 0
         self._end: Snapshot | None = None
-        """Where the last look that found something ended: readers stand there, too."""
+        """The end of the last poll that found events; readers are there, too."""
         self._newest: Snapshot | None = None
-        """Where the last look ended; nothing lies between."""
+        """The end of the last poll; there are no events between."""
         self._news = asyncio.Event()
         self._reading = asyncio.Semaphore(READERS)
         self._followers = 0
@@ -74,7 +74,7 @@ class EventTail:
 
     @asynccontextmanager
     async def followed(self) -> AsyncGenerator[None]:
-        """Keep the ring filled meanwhile."""
+        """Keep the ring filled in the block."""
         self._followers += 1
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._look())
@@ -84,16 +84,16 @@ class EventTail:
             self._followers -= 1
 
     async def aclose(self) -> None:
-        """Stop looking."""
+        """Stop polling."""
         if self._task:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def next_page(self, cursor: EventCursor, wanted: Wanted) -> Page:
-        """What follows a cursor, and how far one is then; waits until there is something to look at.
+        """The events after a cursor, and the cursor after them; waits until there are some.
 
         Raises:
-            EventsMissed: some is no longer kept.
+            EventsMissed: some are no longer kept.
         """
         while True:
             news = self._news
@@ -108,7 +108,7 @@ class EventTail:
                 return await read_page(self.database, cursor, wanted, PAGE)
 
     def _is_ahead(self, cursor: EventCursor) -> bool:
-        """Whether the ring has still to get there: then there is nothing to read yet."""
+        """Whether the cursor is ahead of the ring: then there is nothing to read yet."""
         return cursor.window is None and (self._end is None or cursor.seen.covers(self._end))
 
     def _from_ring(self, cursor: EventCursor, wanted: Wanted) -> Page | None:
@@ -130,7 +130,7 @@ class EventTail:
         return None if number is None else self._looks[number - self._first]
 
     async def _look(self) -> None:
-        """As long as anybody follows."""
+        """Poll while there are readers."""
         while self._followers:
             try:
                 await self._look_once()
@@ -141,7 +141,7 @@ class EventTail:
                 log.warning("can't look for events: %s", error)
                 await asyncio.sleep(AWAY_SECONDS)
             except Exception:
-                # Whatever it is: those who follow would wait for ever.
+                # Any error must end the wait of the readers.
                 log.exception("can't look for events")
                 await asyncio.sleep(AWAY_SECONDS)
         self._forget()
@@ -151,7 +151,7 @@ class EventTail:
             self._begin((await cursor_now(self.database)).seen)
             return
         events, cursor = await read_page(self.database, EventCursor(self._newest), EVERYTHING, self.ring_events)
-        if cursor.window is not None:  # more than the ring holds: all read for themselves until they are here
+        if cursor.window is not None:  # more than the ring holds: readers read from Postgres until they are here
             self._forget()
             self._begin(cursor.window)
         elif events:
@@ -186,7 +186,7 @@ class EventTail:
 
 
 def _page(events: Iterable[Event], cursor: EventCursor, window: Snapshot, wanted: Wanted) -> Page:
-    """So many of a window's events that follow a cursor."""
+    """A page of a window's events after a cursor."""
     page: list[Event] = []
     for event in events:
         if event.id > cursor.after and wanted.takes(event):
@@ -197,5 +197,5 @@ def _page(events: Iterable[Event], cursor: EventCursor, window: Snapshot, wanted
 
 
 def cursor_at(before: EventCursor, after: EventCursor, event: Event) -> EventCursor:
-    """How far one is after an event of the page that led from one cursor to the other."""
+    """The cursor after an event of a page between two cursors."""
     return EventCursor(before.seen, after.window or after.seen, event.id)

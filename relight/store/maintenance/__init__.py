@@ -1,1 +1,1 @@
-"""What keeps a store healthy: checks, partitions, retention."""
+"""Maintenance of a store: checks, partitions, retention."""

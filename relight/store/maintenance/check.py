@@ -1,7 +1,7 @@
-"""The invariants of the store as SQL: each returns no row when all is well.
+"""Checks the invariants of the store: SQL queries that return no row if the invariant holds.
 
-The queries are those in `sql/check_*.sql`, by name; the comment under a name is what it says. They read one snapshot,
-so a store may be checked while it works. Nothing is mended here.
+The queries are those of `sql/check_*.sql`, by name; the comment under a name states the invariant. They read one
+snapshot, so the store may be in use. Nothing is repaired.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from relight.store.database import Connection, Database, migrations, queries, tr
 
 PREFIX = "check_"
 MAX_ROWS = 20
-"""Most offending rows that a violation names."""
+"""The maximum number of rows in a violation."""
 TIMEOUT_SECONDS = 3600.0
-"""A store of many millions of rows is read once or twice."""
+"""The limit of one query, which may read many millions of rows."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Violation:
     rows: list[dict[str, Any]]
     """The first rows that break it."""
     more: bool
-    """Whether there are more of them."""
+    """Whether there are more rows."""
 
 
 def invariants() -> dict[str, str]:
@@ -48,10 +48,10 @@ def head_comment(query: str) -> str:
 
 
 async def check_store(database: Database) -> list[Violation]:
-    """What does not hold, in one snapshot; nothing is locked and nothing is written.
+    """The invariants that do not hold, in one snapshot; nothing is locked or written.
 
     Raises:
-        PostgresError: the schema is not the one that these invariants speak of.
+        PostgresError: the schema has another version than these queries.
     """
     async with (
         translated(),
@@ -74,7 +74,7 @@ async def _require_schema(connection: Connection) -> None:
 
 
 async def check_on(connection: Connection) -> list[Violation]:
-    """The same on a connection of one's own, within its transaction."""
+    """The same in the transaction of a given connection."""
     found = [await _violation(connection, name, query) for name, query in invariants().items()]
     return [violation for violation in found if violation is not None]
 

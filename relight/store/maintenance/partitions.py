@@ -1,6 +1,6 @@
-"""Day partitions of spans, generations, failures and bodies, made before rows of that day exist.
+"""Creates the day partitions of spans, generations, failures and bodies in advance.
 
-Rows of days without one go to the default partitions, so a service that sleeps for a week loses nothing.
+Rows of days without a partition go to the default partitions, so nothing is lost if no service runs for a week.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ DAYS_AHEAD = 2
 
 
 async def ensure_partitions(database: Database, days_ahead: int = DAYS_AHEAD) -> int:
-    """Make what is missing for today and the next days; returns how many were made."""
+    """Create the missing partitions for today and the next days; returns how many."""
     async with database.transaction() as connection:
         await connection.execute("set local lock_timeout = '2s'")
         await connection.execute("select pg_advisory_xact_lock($1)", PARTITION_LOCK)

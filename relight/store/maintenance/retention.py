@@ -1,8 +1,8 @@
-"""Retention: days of spans, model calls and bodies that are too old, or too much, are dropped whole.
+"""Retention: drops whole days of spans, model calls and bodies by age and size.
 
-A day is that on which a rollout was created. Rollouts, attempts, rewards, steps and the ledger stay. A day that an open
-rollout or an open step of an unfinished run needs stays too, whatever its age, and so does today. A day goes in one
-transaction, with all its tables: the bodies are shared by the calls of their day alone, so none is missed.
+A row belongs to the day on which its rollout was created. Rollouts, attempts, rewards, steps and the ledger are kept,
+and so are today and days that an open rollout or an open step of an unfinished run needs. A day is dropped in one
+transaction with all its tables: bodies are shared only by calls of the same day.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ NEXT_DAY = "select min(day) from {table} where $1::date is null or day > $1"
 
 @dataclass(frozen=True)
 class Policy:
-    """What is kept; None: no limit."""
+    """Limits of what is kept; None: no limit."""
 
     days: int | None = None
-    """So many days before today."""
+    """The number of days before today."""
     size_bytes: int | None = None
-    """Of all spans, model calls and bodies, with their indexes."""
+    """The size of all spans, model calls and bodies, with their indexes."""
 
 
 @dataclass
@@ -38,10 +38,10 @@ class Day:
 
     day: date
     size_bytes: int = 0
-    """Of its own tables; what strayed to a default partition is not measured by day."""
+    """The size of its own tables; rows in a default partition are not included."""
     tables: list[str] = field(default_factory=list[str])
     strays: list[str] = field(default_factory=list[str])
-    """Default partitions that hold rows of it."""
+    """Default partitions that have rows of this day."""
     action: Literal["kept", "dropped"] = "kept"
     reason: str = ""
 
@@ -71,9 +71,9 @@ def parse_size(text: str) -> int:
 
 
 async def retain(database: Database, policy: Policy, *, dry_run: bool = False) -> list[Day]:
-    """Drop what the policy does not keep, oldest first; returns every day with what became of it.
+    """Drop the days that the policy does not keep, oldest first; returns every day with the action.
 
-    With `dry_run` nothing is dropped, and the answer says what would be.
+    With `dry_run` nothing is dropped, and the result says what would be.
     """
     days = await _days(database)
     needed = {row["day"]: row["holder"] for row in await database.fetch("retention_needed")}
@@ -102,7 +102,7 @@ def choose(days: Sequence[Day], policy: Policy, today: date, needed: dict[date, 
 
 
 def _excess(day: Day, policy: Policy, today: date, left: int) -> str:
-    """Why a day is too much, or nothing."""
+    """Why a day exceeds the policy; empty if it does not."""
     if day.day >= today:
         return ""
     if policy.days is not None and (today - day.day).days > policy.days:
@@ -126,7 +126,7 @@ async def _days(database: Database) -> list[Day]:
 
 
 async def _days_in(database: Database, table: str) -> list[date]:
-    """The days of a default partition, each by one look into its index."""
+    """The days of a default partition, each by one index lookup."""
     days: list[date] = []
     async with database.transaction() as connection:
         while day := await connection.fetchval(NEXT_DAY.format(table=_quoted(table)), days[-1] if days else None):
@@ -135,7 +135,7 @@ async def _days_in(database: Database, table: str) -> list[date]:
 
 
 async def _drop(database: Database, day: Day) -> str:
-    """Drop a day's tables and its strays; returns what hinders that, or nothing."""
+    """Drop a day's tables and its rows in default partitions; returns what prevents that, or an empty text."""
     try:
         async with database.transaction() as connection:
             await connection.execute("set local lock_timeout = '2s'")
@@ -148,7 +148,7 @@ async def _drop(database: Database, day: Day) -> str:
 async def _drop_locked(database: Database, connection: Connection, day: Day) -> str:
     needed = await database.fetch("retention_needed", connection=connection)
     if day.day in {row["day"] for row in needed}:
-        return "something needs it again"
+        return "a rollout or run needs it again"
     there = {row["name"] for row in await database.fetch("retention_partitions", connection=connection)}
     if not day.strays and there.isdisjoint(day.tables):
         return ""  # another service has dropped it just now

@@ -1,1 +1,1 @@
-"""The stores in memory, by the same rules as on Postgres."""
+"""The in-memory stores, with the same rules as on Postgres."""

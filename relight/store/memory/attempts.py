@@ -1,6 +1,6 @@
-"""The attempt store in memory: the same rules, for tests of runner and gateway.
+"""The in-memory attempt store, with the same rules as on Postgres, for tests of runner and gateway.
 
-Nothing survives the process. Runs, rollouts and engines are put in by hand; what the store holds can be read.
+Nothing survives the process. Runs, rollouts and engines are added by methods, and all rows can be read.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class MemoryStore:
         engine_wait_seconds: float = 300.0,
         grader: str | None = None,
     ) -> MemoryRun:
-        """Put a run in; `add_rollout` and `add_engine` do so by themselves, with defaults."""
+        """Add a run; `add_rollout` and `add_engine` do so automatically, with defaults."""
         self.runs[run] = MemoryRun(sampling or {}, isolation, engine_wait_seconds, grader)
         return self.runs[run]
 
@@ -91,7 +91,7 @@ class MemoryStore:
         metadata: dict[str, Any] | None = None,
         resources_id: str | None = None,
     ) -> RolloutRow:
-        """Put a rollout in."""
+        """Add a rollout that a workflow drives."""
         if run is not None and run not in self.runs:
             self.add_run(run)
         row = self.rollouts[rollout_id] = RolloutRow(
@@ -122,7 +122,7 @@ class MemoryStore:
         version: int = 0,
         state: EngineState = "ready",
     ) -> MemoryEngine:
-        """Put an engine in, or let it load another version or change its state."""
+        """Add an engine, or let it load another version or change its state."""
         if run not in self.runs:
             self.add_run(run)
         old = self.tables.engines.get(engine_id)
@@ -140,7 +140,7 @@ class MemoryStore:
         self.tables.set_status(self.rollouts[rollout_id], RolloutStatus.CANCELLED)
 
     def close(self, rollout_id: str, attempt_id: str = "none") -> None:
-        """Say which attempt counts, as the closing of its batch does."""
+        """Set the attempt that counts, as the closing of its batch does."""
         self.rollouts[rollout_id].counted = attempt_id
 
     def attempt(self, attempt_id: str) -> AttemptRow:

@@ -1,8 +1,8 @@
-"""The rollout store in memory: the same rules as on Postgres, for tests and for trying an algorithm out.
+"""The in-memory rollout store, with the same rules as on Postgres, for tests and for trying an algorithm out.
 
-One lock, held for moments and never across an await, so any number of threads and event loops may use one store.
-What goes in and comes out is copied. Nothing survives the process, nothing is evicted, no workflow is started, and
-deadlines are judged when `sweep` is called, or after `start` by themselves.
+One lock is held briefly and never across an await, so any number of threads and event loops may use one store.
+Arguments and results are copied. Nothing survives the process, nothing is evicted and no workflow is started. Deadlines
+are checked when `sweep` is called, or periodically after `start`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 class InMemoryLightningStore(MemoryCatalogue):
-    """`LightningStore` in memory."""
+    """The in-memory `LightningStore`."""
 
     def __init__(self, tables: Tables | None = None) -> None:
         super().__init__(tables)
@@ -49,12 +49,12 @@ class InMemoryLightningStore(MemoryCatalogue):
         self._sweeper: Sweeper | None = None
 
     def start(self, period_seconds: float = PERIOD_SECONDS) -> Self:
-        """Find by itself, from now on, what is overdue."""
+        """Check deadlines periodically from now on, in a thread."""
         self._sweeper = self._sweeper or Sweeper(self._sweep, period_seconds)
         return self
 
     async def aclose(self) -> None:
-        """Stop looking for what is overdue."""
+        """Stop the periodic checks."""
         sweeper, self._sweeper = self._sweeper, None
         if sweeper:
             sweeper.close()
@@ -75,7 +75,7 @@ class InMemoryLightningStore(MemoryCatalogue):
         return {"name": type(self).__name__, **counts, "uptime": time.monotonic() - self._started}
 
     async def sweep(self) -> list[Attempt]:
-        """Judge what is overdue; the attempts that were."""
+        """Check deadlines once; returns the attempts that were overdue."""
         return self._sweep()
 
     def _sweep(self) -> list[Attempt]:
@@ -287,7 +287,7 @@ class InMemoryLightningStore(MemoryCatalogue):
             return self._add_span(span)
 
     async def add_many_spans(self, spans: Sequence[Span]) -> list[Span]:
-        """Keep spans; those that were new. One of nobody among them: none is kept."""
+        """Store spans; returns those that were new. If an attempt is unknown, none is stored."""
         with self.tables.lock:
             for span in spans:
                 self.tables.owner(span)
@@ -331,7 +331,7 @@ class InMemoryLightningStore(MemoryCatalogue):
 
 
 def _in_time(span: Span) -> tuple[int, bool, float, str]:
-    """Where a span stands among those of its rollout."""
+    """The sort key of a span among those of its rollout."""
     return span.sequence_id, span.start_time is None, span.start_time or 0.0, span.span_id
 
 
@@ -344,5 +344,5 @@ def _check_status(row: RolloutRow, attempt: AttemptRow, wanted: AttemptStatus) -
 
 
 def _copy(row: M) -> M:
-    """What a user is handed, who may change it."""
+    """A copy for the caller, who may change it."""
     return row.model_copy(deep=True)

@@ -1,4 +1,4 @@
-"""Sweeps a store in memory now and then, in a thread of its own, so that no event loop needs to be there for it."""
+"""Sweeps an in-memory store periodically, in a thread, so that no event loop is needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the stores in memory hold, and the rules that change it, once for both protocols. Nothing here locks."""
+"""The tables of the in-memory stores, and the rules that change them, for both protocols. Nothing here locks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NEXT_NUMBER = -1
 
 
 class Tables:
-    """All rows. The lock is held for moments and never while a call waits."""
+    """All rows. The lock is held briefly and never while a call waits."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -66,7 +66,7 @@ class Tables:
         return sorted(waiting, key=lambda row: row.place or 0)[: max(limit, 0)]
 
     def set_status(self, row: RolloutRow, status: RolloutStatus) -> None:
-        """Give a rollout a status: it stands in the queue exactly while that says so."""
+        """Set a rollout's status; it is in the queue exactly while the status says so."""
         row.status = status
         if status not in rules.QUEUED or not row.by_queue:
             row.place = None
@@ -136,12 +136,12 @@ class Tables:
         return attempt
 
     def end_open_attempt(self, row: RolloutRow, failure: FailureClass, message: str = "") -> None:
-        """What still runs ends for this reason."""
+        """End the open attempt for this reason."""
         if row.newest and self._end(row.newest, failure, message):
             self.follow_worker(row.newest)
 
     def _end(self, attempt: AttemptRow | None, failure: FailureClass, message: str) -> bool:
-        """An attempt ends without having been asked; False where it has ended already."""
+        """End an attempt; False if it has ended already."""
         if attempt is None or attempt.ended:
             return False
         attempt.end()
@@ -149,7 +149,7 @@ class Tables:
         return True
 
     def count_death(self, row: RolloutRow) -> bool:
-        """The process of an attempt died; True where its rollout is tried no more."""
+        """Count a death of an attempt's process; True if its rollout is given up."""
         row.deaths += 1
         if row.deaths < QUARANTINE_AFTER or row.status in rules.ENDED or row.counted is not None:
             return False
@@ -186,7 +186,7 @@ class Tables:
         self.set_status(row, status)
 
     def alive(self, row: RolloutRow, attempt: AttemptRow) -> None:
-        """A sign of life. An unresponsive attempt recovers while its rollout waits for another; `timeout` stays."""
+        """Record a sign of life. An unresponsive attempt recovers while its rollout waits; `timeout` stays."""
         attempt.last_heartbeat_time = time.time()
         if attempt is not row.newest:
             return
@@ -226,7 +226,7 @@ class Tables:
         worker.current_attempt_id = busy and busy.attempt_id
 
     def owner(self, span: Span) -> tuple[RolloutRow, AttemptRow]:
-        """Whose span it is."""
+        """The rollout and the attempt of a span."""
         row, attempt = self.row(span.rollout_id), self.attempts.get(span.attempt_id)
         if attempt is None or attempt.rollout_id != span.rollout_id:
             raise NotFoundError(f"rollout {span.rollout_id} has no attempt {span.attempt_id}")
@@ -244,7 +244,7 @@ class Tables:
         return kept
 
     def sweep(self) -> list[AttemptRow]:
-        """Judge what is overdue; those attempts."""
+        """Check deadlines; returns the overdue attempts."""
         found: list[AttemptRow] = []
         for row in self.rollouts.values():
             attempt = row.newest

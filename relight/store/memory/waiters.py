@@ -1,4 +1,4 @@
-"""Waiting in one event loop for what happens in any other, or in no loop at all."""
+"""Waits in one event loop for the end of rollouts, which may happen in any other thread."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from contextlib import suppress
 
 
 class Waiters:
-    """Who waits for which rollouts."""
+    """The waits for rollouts."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._events: defaultdict[str, set[_Waiter]] = defaultdict(set)
 
     async def wait(self, ids: Sequence[str], is_open: Callable[[], bool], timeout: float | None) -> None:
-        """Until nothing is open any more, or the time is up. It is asked again after each end of one of `ids`."""
+        """Wait until `is_open` is false or the time is over. It is called again after each end of one of `ids`."""
         waiter = _Waiter()
         self._enter(ids, waiter)
         try:
             async with asyncio.timeout(timeout):
-                while is_open():  # asked after entering, so that no end slips through in between
+                while is_open():  # called after registering, so that no end is missed
                     await waiter.event.wait()
                     waiter.event.clear()
         except TimeoutError:
@@ -31,7 +31,7 @@ class Waiters:
             self._leave(ids, waiter)
 
     def wake(self, rollout_id: str) -> None:
-        """One has ended."""
+        """Wake the waits for a rollout that has ended."""
         with self._lock:
             waiters = list(self._events.get(rollout_id, ()))
         for waiter in waiters:
@@ -58,5 +58,5 @@ class _Waiter:
         self.event = asyncio.Event()
 
     def wake(self) -> None:
-        with suppress(RuntimeError):  # its loop is closed: nobody waits there any more
+        with suppress(RuntimeError):  # its loop is closed
             self.loop.call_soon_threadsafe(self.event.set)

@@ -1,1 +1,1 @@
-"""Rollouts from outside: queue, queries, sweeper, outbox."""
+"""Rollouts that clients enqueue: queue, queries, sweeper, outbox."""

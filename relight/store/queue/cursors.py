@@ -1,7 +1,7 @@
-"""Cursors of the rollout store's queries: a page continues after what was read, and not at a position.
+"""Cursors of the rollout store's queries: a page continues after the last row read, not at a position.
 
-Rows that arrive or leave meanwhile shift nothing. A cursor holds the key of the last row that was read: of a rollout
-the time of its making (microseconds) and its id, of a span its number, attempt and id.
+So rows that are added or removed meanwhile shift nothing. A cursor holds the key of the last row: of a rollout its
+creation time (microseconds) and id, of a span its sequence id, attempt and id.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from relight.types.rollout import Rollout
 from relight.types.store import Span
 
 MAX_PAGE = 1000
-"""Rows of a page with a cursor, where no limit is given."""
+"""Rows of a page with a cursor, if no limit is given."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 Key = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
 class Order:
-    """In which order the rows of a query come where it is paged by a cursor."""
+    """The order of a query's rows with a cursor."""
 
     sorted_by: str
     kinds: tuple[type, ...]
@@ -57,7 +57,7 @@ class Order:
         """The key in a cursor; None for the empty one, with which paging begins.
 
         Raises:
-            InvalidRequestError: it is none of ours.
+            InvalidRequestError: it is invalid.
         """
         if not cursor:
             return None
@@ -67,12 +67,12 @@ class Order:
             key = None
         if not _is_key(key, self.kinds):
             raise InvalidRequestError(
-                f"cursor: {cursor[:100]!r} is none; use the `next` of the page before, or an empty one to begin"
+                f"cursor: {cursor[:100]!r} is invalid; use the `next` of the page before, or an empty one to begin"
             )
         return tuple(key)
 
     def following(self, found: Sequence[Any], limit: int) -> str | None:
-        """The cursor of the next page, where one more row was found than the page holds."""
+        """The cursor of the next page, if one more row was found than the page has."""
         if len(found) <= limit:
             return None
         return urlsafe_b64encode(orjson.dumps(self.key(found[limit - 1]))).decode().rstrip("=")
@@ -83,7 +83,7 @@ def _stored_rollout_key(key: Key) -> Key:
     try:
         return EPOCH + timedelta(microseconds=microseconds), rollout_id
     except OverflowError as error:
-        raise InvalidRequestError(f"cursor: {microseconds} is no time; use the `next` of the page before") from error
+        raise InvalidRequestError(f"cursor: {microseconds} is not a time; use the `next` of the page before") from error
 
 
 def _rollout_key(rollout: Rollout) -> Key:

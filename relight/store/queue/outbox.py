@@ -1,8 +1,8 @@
-"""Starts the workflows that were asked for in the transactions which wrote their rollouts.
+"""Starts the workflows of enqueued rollouts, from a transactional outbox.
 
-A row of the outbox is an order: start this workflow, or cancel it. It is taken under a lock and marked once Temporal
-has answered, so any number of orchestrators may do so; an order that is carried out twice does nothing the second time.
-Now and then the workflows of rollouts that are still open are started again, in case Temporal has lost them.
+A row of the outbox is an order to start or cancel a workflow, written in the rollout's transaction. It is processed
+under a lock and marked once Temporal has answered, so any number of orchestrators may do so; processing an order twice
+has no further effect. Periodically the workflows of open rollouts are started again, in case Temporal has lost them.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ CHANNEL = "relight_outbox"
 CANCEL_ORDER = "cancel"
 BATCH = 50
 LOOK_SECONDS = 5.0
-"""Between two looks that nothing asked for."""
+"""The interval of polls without a notification."""
 LOST_SECONDS = 60.0
-"""How long the workflow of an open rollout is believed to run."""
+"""After this time the workflow of an open rollout is started again; one that runs is not affected."""
 RETRY_SECONDS = 1.0
 
 
 async def keep_dispatching(
     database: Database, client: Client, *, queue: str = names.ORCHESTRATOR_QUEUE, lost_seconds: float = LOST_SECONDS
 ) -> None:
-    """Carry out orders as they come, until cancelled. `queue` is where this process' workflows run."""
+    """Process orders as they come, until cancelled. `queue` is the task queue of this process' workflows."""
     async for _ in Every(RETRY_SECONDS):
         with logged(log, "can't start workflows from the outbox: %s", RelightError, RPCError, action="outbox_failed"):
             await _listen_and_dispatch(database, client, queue, lost_seconds)
@@ -63,10 +63,10 @@ async def _listen_and_dispatch(database: Database, client: Client, queue: str, l
 
 
 async def dispatch(database: Database, client: Client, queue: str = names.ORCHESTRATOR_QUEUE) -> int:
-    """Carry out what is in the outbox; returns how many orders that were.
+    """Process the orders in the outbox; returns their number.
 
     Raises:
-        RPCError: Temporal takes none of them now.
+        RPCError: Temporal accepts none of them now.
     """
     total = 0
     while True:
@@ -85,7 +85,7 @@ async def dispatch(database: Database, client: Client, queue: str = names.ORCHES
 async def start_lost_again(
     database: Database, client: Client, queue: str = names.ORCHESTRATOR_QUEUE, after_seconds: float = LOST_SECONDS
 ) -> int:
-    """Start the workflows of rollouts that have been open for so long; those that run are left alone."""
+    """Start the workflows of rollouts that have been open for this time; those that run are not affected."""
     orders = await database.fetch("claim_unfinished_outbox", after_seconds, BATCH)
     for error in filter(None, await _carry_out(database, client, queue, orders)):
         raise error
@@ -93,7 +93,7 @@ async def start_lost_again(
 
 
 async def _carry_out(database: Database, client: Client, queue: str, orders: Sequence[Any]) -> list[RPCError | None]:
-    """What Temporal has against each order; None: it is done."""
+    """The error for each order; None: it was processed."""
     return await asyncio.gather(*[_obey(database, client, queue, order) for order in orders])
 
 

@@ -1,9 +1,9 @@
-"""Waiting for rollouts to end, without asking again and again.
+"""Waits for rollouts to end, by LISTEN instead of polling.
 
-One connection a process listens for all who wait here; it is opened by the first and closed a while after the last has
-gone. Whoever waits is registered before it looks, so that no end is missed; after the listener has connected, again or
-for the first time, one query looks at everything that is waited for. That also happens now and then, since the ends of
-runs' own rollouts are not announced.
+One connection in each process listens for all waits; it is opened by the first and closed a while after the last. A
+wait is registered before it queries, so that no end is missed. Each time the listener has connected, one query checks
+all rollouts that are waited for. This is also done periodically, since the ends of runs' own rollouts are not
+announced.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ RECONNECT_SECONDS = 0.5
 
 
 class Waiter:
-    """One call that waits."""
+    """One wait."""
 
     def __init__(self, pending: Iterable[str]) -> None:
         self.pending = set(pending)
@@ -41,17 +41,19 @@ class Waiter:
 
 
 class Waits:
-    """Everybody in this process who waits for rollouts."""
+    """All waits for rollouts in this process."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
         self.connections = 0
-        """Opened to listen, since the start."""
+        """How often the listener has connected since the start."""
         self._waiting: defaultdict[str, set[Waiter]] = defaultdict(set)
         self._listener: asyncio.Task[None] | None = None
 
     async def wait(self, rollout_ids: Sequence[str], timeout: float | None) -> list[Rollout]:
-        """Those that have ended: at once when all have, else when time is up. Unknown ids hold up nobody."""
+        """Wait until all rollouts have ended or the time is over; returns those that have ended. Unknown ids are
+        ignored.
+        """
         ids = list(dict.fromkeys(rollout_ids))
         if timeout is not None and timeout <= 0:
             return (await self._look(ids))[0]
@@ -103,7 +105,7 @@ class Waits:
             waiter.ended(rollout_id)
 
     async def _listen(self) -> None:
-        """Until nobody has waited for a while."""
+        """Listen until there has been no wait for a while."""
         while self._waiting:
             try:
                 await self._listen_once()

@@ -1,6 +1,6 @@
-"""What the rollout store's rows look like to its users, and what its requests look like to Postgres.
+"""Converts rows of the rollout store to types, and requests to rows.
 
-Ids count up within a process, so that rows which arrive together keep their order.
+Ids are ascending within a process, so rows that are created together keep their order.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _RESOURCES: TypeAdapter[NamedResources] = TypeAdapter(NamedResources)
 
 
 def new_id(prefix: str) -> str:
-    """An id that sorts by time, and within a millisecond by who asked first."""
+    """An id that sorts by time, and within a millisecond by order of creation."""
     return f"{prefix}-{time.time_ns() // 1_000_000:011x}{next(_numbers) & 0xFFFFFF:06x}{secrets.token_hex(4)}"
 
 
@@ -68,7 +68,7 @@ REPORTED = ("kind", "pid", "version", "serves", "queues", "doing", "memory_bytes
 
 
 def worker_of(row: asyncpg.Record) -> Worker:
-    """A worker. The platform's own processes beat in their reports."""
+    """A worker. The heartbeats of Relight's own processes are their reports."""
     beat = row["heartbeat_at"] or (row["last_heartbeat"] if row["kind"] != "external" else None)
     return Worker(
         worker_id=row["worker_id"],

@@ -1,6 +1,6 @@
-"""Rules of rollouts and their attempts, as functions of values: what follows from a status, and when.
+"""Rules of rollouts and their attempts, as pure functions.
 
-In Postgres the same rules are SQL functions (migration 0004); a state machine under tests drives both side by side.
+In Postgres the same rules are SQL functions (migration 0004); a state machine test compares both.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _FAILURES: Final = {
 
 
 def statistics_of(given: Any) -> dict[str, Any] | None:
-    """What a heartbeat says of its worker; None: nothing new.
+    """The statistics of a heartbeat; None: none were given.
 
     Raises:
-        TypeError: it says None, which is nothing to keep.
+        TypeError: the statistics are None.
     """
     if given is None:
-        raise TypeError("heartbeat_stats: None is no statistics; leave them out to keep those that are there")
+        raise TypeError("heartbeat_stats: can't be None; leave them out to keep the present ones")
     return None if isinstance(given, Unset) else given
 
 
@@ -45,7 +45,7 @@ def failure_of(status: AttemptStatus) -> FailureClass | None:
 
 
 def unknown_resources(resources_id: str) -> NotFoundError:
-    """What a workflow can't be started with: no process of the caller's stands before its attempt to add them."""
+    """The error for unknown resources of a rollout that a workflow dispatches, which could not be added in time."""
     return NotFoundError(f"resources_id: there are no resources {resources_id}; add them first, a workflow needs them")
 
 
@@ -55,7 +55,7 @@ def may_retry(config: RolloutConfig, failure: FailureClass, number: int) -> bool
 
 
 def status_after(config: RolloutConfig, failure: FailureClass | None, number: int) -> RolloutStatus:
-    """Where a rollout stands when its try with this number has ended so (None: well)."""
+    """The status of a rollout after its try with this number has ended with this failure (None: success)."""
     if failure is None:
         return RolloutStatus.SUCCEEDED
     if failure is FailureClass.INFRASTRUCTURE or may_retry(config, failure, number):
@@ -79,7 +79,7 @@ def backoff_seconds(config: RolloutConfig, sequence_id: int) -> float:
 
 
 def overdue(config: RolloutConfig, attempt: Attempt, now: float) -> AttemptStatus | None:
-    """What an open attempt has become by now, if its deadlines say so."""
+    """The status of an open attempt whose deadline has passed; None if none has."""
     heard = attempt.last_heartbeat_time or attempt.start_time
     if config.timeout_seconds is not None and now - attempt.start_time >= config.timeout_seconds:
         return AttemptStatus.TIMEOUT

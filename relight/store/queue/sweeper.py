@@ -1,7 +1,7 @@
-"""Finds attempts of the queue that are overdue, without any traffic, and lets their rollouts be tried again.
+"""The sweeper: periodically finds overdue attempts of the queue and lets their rollouts be tried again.
 
-Any number of services run one; the holder of a lease in Postgres does the work, and another takes over when that has
-run out. It never judges what a workflow dispatches: there the runner does.
+Every store service runs one; the holder of a lease in Postgres does the work, and another takes over when the lease has
+expired. It ignores rollouts that a workflow dispatches, whose deadlines the runner checks.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ PERIOD_SECONDS = 0.5
 LEASE_SECONDS = 5.0
 BATCH = 200
 KEY_SECONDS = 24 * 3600.0
-"""How long an idempotency key is remembered."""
+"""How long an idempotency key is kept."""
 HOUSEKEEPING_SECONDS = 60.0
 HOLDER = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
 async def sweep(database: Database, holder: str = HOLDER, lease_seconds: float = LEASE_SECONDS) -> list[Any] | None:
-    """Judge what is overdue now; what was found, or None where another holds the lease."""
+    """Process overdue attempts; returns them, or None if another service holds the lease."""
     found: list[Any] = []
     while True:
         some = await database.value("sweep", holder, lease_seconds, BATCH)
@@ -51,7 +51,7 @@ async def keep_sweeping(
     lease_seconds: float = LEASE_SECONDS,
     holder: str = HOLDER,
 ) -> None:
-    """Sweep as long as this process holds the lease, else stand by; until cancelled."""
+    """Sweep periodically while this process holds the lease, until cancelled."""
     forget_at = 0.0
     loop = asyncio.get_running_loop()
     periods = Every(period_seconds)

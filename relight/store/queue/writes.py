@@ -1,6 +1,7 @@
-"""Enqueuing, claiming and changes of attempts: what arrives together shares a transaction.
+"""Enqueuing, claiming and changes of attempts; concurrent requests share a transaction.
 
-A request that Postgres refuses is found by halving the group and fails alone; nobody is answered before the commit.
+A request that Postgres refuses is found by halving the group, and only this one fails. Requests are answered after the
+commit.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class NewAttempt(NamedTuple):
 
 
 class Writes:
-    """The writes that share transactions; one a process is enough."""
+    """The writes that share transactions; one object for each process is enough."""
 
     def __init__(self, database: Database, key: bytes) -> None:
         self.database = database

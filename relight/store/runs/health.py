@@ -1,7 +1,8 @@
-"""Runs that hurt: too much of a step failed, nothing can be learned, nothing moves.
+"""Health of runs: detects that too many rollouts of a step failed, that nothing can be learned, or that nothing
+progresses.
 
-What is found is written where it is found: a pause with its audit row, by `relight`, or a warning in the run's row. A
-pause of this kind comes before the batch is closed, so that what failed can still be tried again.
+The result is a pause, with an audit row by `relight`, or a warning in the run's row. The pause comes before the batch
+is closed, so that failed rollouts can still be tried again.
 """
 
 from __future__ import annotations
@@ -23,17 +24,17 @@ ERROR_LENGTH = 300
 
 
 class TooManyFailures(NamedTuple):
-    """What hurts a step."""
+    """Why a step pauses its run."""
 
     classes: list[str]
-    """Failure classes that are to blame."""
+    """The failure classes that caused it."""
     text: str
 
 
 def assess_failures(failures: Failures, ended: Mapping[str, int]) -> TooManyFailures | None:
-    """Whether so many failures pause a run; `ended` counts rollouts by failure class, '' for those that ended well.
+    """Whether these failures pause a run; `ended` counts rollouts by failure class, '' for successful ones.
 
-    What somebody cancelled counts for nothing, and a failure that has a reward is none.
+    Cancelled rollouts are not counted, and a failure whose class has a reward counts as a success.
     """
     counted = {name: number for name, number in ended.items() if number and name != FailureClass.CANCELLED}
     total = sum(counted.values())
@@ -61,9 +62,9 @@ def _counts(failed: Mapping[str, int]) -> str:
 async def hold_batch(
     db: Database, connection: Connection, run: Mapping[str, Any], kind: str, step: int, failures: Failures
 ) -> str | None:
-    """Why a batch in which nothing is left to run is not closed; None where it may be.
+    """Why a batch without rollouts left to run must not be closed; None if it may be.
 
-    The run is paused once for a step, and once more whenever somebody had its failed rollouts tried again.
+    A step pauses its run once, and again each time after an operator retried its failed rollouts.
     """
     rows = await db.fetch("ended_by_class", run["run"], kind, step, connection=connection)
     verdict = assess_failures(failures, {row["failure_class"]: row["number"] for row in rows})
@@ -93,13 +94,13 @@ async def _reason(
 def _advice(run: str, classes: list[str]) -> str:
     platform = all(name in PLATFORM_FAILURES for name in classes)
     what = "what fails (`relight status` shows the parts)" if platform else "the agent, and start its runner again"
-    return f"Mend {what}, then `relight retry {run} --failed` tries them again once the run goes on"
+    return f"Fix {what}, then `relight retry {run} --failed` runs them again once the run is resumed"
 
 
 async def pause(
     db: Database, connection: Connection, run: Mapping[str, Any], reason: str, step: int | None, key: str
 ) -> None:
-    """Pause a run that nobody asked to be paused, with its audit row."""
+    """Pause a run automatically, with an audit row."""
     await db.execute("set_paused", run["run"], True, reason, connection=connection)
     after = {"paused": True, "reason": reason}
     columns = (None, ACTOR, names.PAUSE, run["paused"], after, step, None, key)
@@ -109,7 +110,9 @@ async def pause(
 async def check_rewards(
     db: Database, connection: Connection, run: str, step: int, failures: Failures
 ) -> dict[str, str] | None:
-    """Warn where no group of the last steps had anything to compare; all warnings, where that changed any."""
+    """Add or remove the warning that all rewards of each group of the last steps are equal; returns all warnings if any
+    changed.
+    """
     steps = failures.warn_equal_rewards
     text = None
     if steps is not None and await _are_flat(db, connection, run, step, steps, failures):
@@ -125,13 +128,13 @@ async def _are_flat(db: Database, connection: Connection, run: str, step: int, s
     given = {kind.value: reward for kind, reward in failures.rewards.items()}
     last = await db.fetch("flat_groups", run, step, step, given, connection=connection)
     if step < steps or not last or last[0]["flat"] < last[0]["groups"]:
-        return False  # most steps end here, without a look at those before
+        return False  # most steps end here, without a check of earlier ones
     rows = await db.fetch("flat_groups", run, step - steps + 1, step, given, connection=connection)
     return len(rows) == steps and all(row["flat"] == row["groups"] for row in rows)
 
 
 class Stall(NamedTuple):
-    """What came of a look at a run that stands still, or moves again."""
+    """The result of a check of a run that makes no progress, or makes progress again."""
 
     run: str
     epoch: int
@@ -140,7 +143,7 @@ class Stall(NamedTuple):
 
 
 async def find_stalls(db: Database) -> list[Stall]:
-    """Warn of runs that stand still, pause those that want it, and take back warnings of those that move again."""
+    """Add warnings to runs without progress, pause them if their file says so, and remove warnings of the others."""
     found: list[Stall] = []
     for run in await db.fetch("still_runs"):
         failures = Failures.model_validate(run["failures"] or {})

@@ -39,13 +39,13 @@ async def store_dataset(db: Database, tasks: Tasks) -> str:
 
 
 async def begin_run(db: Database, begin: BeginInput, train: Tasks, evaluation: Tasks | None) -> RunState:
-    """Start a run, or go on with an unfinished one (semantics 17 and 19).
+    """Start a run, or continue an unfinished one (rules 17 and 19).
 
     Raises:
-        ConfigError: the name is taken by a finished run or by another file; the message names the differing keys.
-        SupersededError: a reset brought back an execution, and another workflow drives the run by now.
-        CancelRequestedError: the run was cancelled, and no `relight resume` came after that; or the request for it was.
-        OverloadedError: one of its data sets was removed meanwhile: looked for again, it is missing.
+        ConfigError: the name is that of a finished run or of another file; the message names the differing keys.
+        SupersededError: this execution was reset, and another workflow drives the run by now.
+        CancelRequestedError: the run, or the request for it, was cancelled, and not resumed after that.
+        OverloadedError: one of its data sets was removed meanwhile; a retry reports it as missing.
     """
     train_id = await store_dataset(db, train)
     eval_id = await store_dataset(db, evaluation) if evaluation else None
@@ -63,7 +63,9 @@ async def begin_run(db: Database, begin: BeginInput, train: Tasks, evaluation: T
 
 
 async def _hold_request(db: Database, connection: Connection, begin: BeginInput) -> None:
-    """See that the request for the run stands; whoever calls it off waits until the run has begun, and cancels that."""
+    """Lock the request for the run and check that it stands; a concurrent cancel waits until the run has begun, and
+    cancels the run.
+    """
     key, _, asked_at = (begin.asked or "").rpartition("@")
     row = await db.row("lock_request", key, connection=connection) if key else None
     if row is not None and (row["refused"] is not None or row["created_at"].isoformat() != asked_at):
@@ -77,7 +79,7 @@ async def _hold_datasets(db: Database, connection: Connection, ids: set[str]) ->
 
 
 def _takes_over(run: Mapping[str, Any], begin: BeginInput) -> bool:
-    """Whether this makes a new epoch. Not where it began already, and not to go on with what is finished."""
+    """Whether this makes a new epoch: not if this execution began already, and not if the run is finished."""
     if run["cancel_requested"] and run["cancel_requested"] != begin.lifts:
         raise CancelRequestedError(f"run {begin.run} was cancelled; `relight resume {begin.run}` drives it again")
     if run["driver"] == begin.driver:
@@ -175,11 +177,11 @@ async def lock_epoch(db: Database, connection: Connection, run: str, epoch: int)
 
 
 async def lock_wanted(db: Database, connection: Connection, run: str, epoch: int) -> Mapping[str, Any]:
-    """The run's row, locked; an older epoch and a run that was cancelled are refused.
+    """Lock the run's row; an older epoch and a cancelled run are refused.
 
     Raises:
-        SupersededError: the run is driven by a newer epoch.
-        CancelRequestedError: it was told to end.
+        SupersededError: the run has a newer epoch.
+        CancelRequestedError: it was cancelled.
     """
     row = await lock_epoch(db, connection, run, epoch)
     if row["cancel_requested"]:
@@ -188,11 +190,11 @@ async def lock_wanted(db: Database, connection: Connection, run: str, epoch: int
 
 
 async def lock_running(db: Database, connection: Connection, run: str, epoch: int) -> Mapping[str, Any]:
-    """The run's row, locked; an older epoch, a run that was cancelled and one that has ended are refused.
+    """Lock the run's row; an older epoch, a cancelled run and one that has ended are refused.
 
     Raises:
         SupersededError: another workflow drives it, or it has ended.
-        CancelRequestedError: it was told to end.
+        CancelRequestedError: it was cancelled.
     """
     row = await lock_wanted(db, connection, run, epoch)
     if row["status"] != "running":
@@ -201,10 +203,10 @@ async def lock_running(db: Database, connection: Connection, run: str, epoch: in
 
 
 async def finish_run(db: Database, finish: FinishInput) -> None:
-    """Close a run; closing it twice changes nothing. What fails while it is being cancelled is cancelled.
+    """Close a run; closing it twice changes nothing. A run that fails while it is being cancelled ends as cancelled.
 
     Raises:
-        CancelRequestedError: it can't end well any more, since it was told to end.
+        CancelRequestedError: it can't finish successfully, since it was cancelled.
     """
     async with db.transaction() as connection:
         run = await lock_epoch(db, connection, finish.run, finish.epoch)
@@ -218,7 +220,7 @@ async def finish_run(db: Database, finish: FinishInput) -> None:
 async def close_run(
     db: Database, connection: Connection, run: Mapping[str, Any], status: str, error: str | None = None
 ) -> None:
-    """Write that a run has ended, and end what it leaves open."""
+    """Write that a run has ended, and close its open rollouts."""
     name = run["run"]
     await db.execute("finish_run", name, status, error, connection=connection)
     await _end(db, connection, "cancel_open_inspections", name, "its run ended")

@@ -1,8 +1,8 @@
-"""Runs that come from other runs: a fork starts from a checkpoint of its parent, a replay trains on its rollouts.
+"""Lineage of runs: a fork starts from a checkpoint of its parent, a replay trains on its parent's rollouts.
 
-Both keep their parent's numbers: a fork of step 40 makes version 41 next, from the tasks that came next, so that an
-unchanged fork is the run that its parent would have been. Nothing of the parent changes, but that the version which a
-child starts from stays on disk.
+Both continue their parent's step numbers: a fork of step 40 makes version 41 next, from the next tasks, so an unchanged
+fork does what its parent would have done. The parent does not change; only the version from which a child starts is
+kept on disk.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ async def inherited_sets(db: Database, begin: BeginInput) -> dict[str, str]:
 
 
 def missing_checkpoint(run: str, step: int, deleted_at: datetime | None, there: Sequence[int]) -> str:
-    """Why a run can't start from a step, and from which it could."""
+    """Why a run can't start from a step, and the steps from which it could."""
     found = ", ".join(map(str, there)) or "none"
     if deleted_at is None:
         return f"run {run} has no checkpoint of step {step}; there is: {found}"
@@ -47,10 +47,10 @@ def missing_checkpoint(run: str, step: int, deleted_at: datetime | None, there: 
 
 
 async def record_lineage(db: Database, connection: Connection, begin: BeginInput, rows: int) -> None:
-    """Tie a new run to its parent.
+    """Record the parent of a new run.
 
     Raises:
-        ConfigError: the parent lacks what the run would start from; the message says what there is.
+        ConfigError: the parent lacks the checkpoint or steps that the run needs; the message lists those that exist.
     """
     parent = begin.parent
     assert parent is not None

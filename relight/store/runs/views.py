@@ -1,4 +1,4 @@
-"""What one can see of runs, read from Postgres. Changes nothing."""
+"""Views of runs, read from Postgres; read-only."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ async def list_audit(database: Database, run: str, *, after: int = 0, limit: int
 
 
 async def get_cluster(database: Database) -> ClusterView:
-    """All processes that announced themselves, GPU hosts and engines."""
+    """All processes that reported, GPU hosts and engines."""
     return ClusterView(
         workers=[WorkerView.model_validate(dict(row)) for row in await database.fetch("view_workers", GONE_SECONDS)],
         gpu_hosts=[GpuHostView.model_validate(dict(row)) for row in await database.fetch("view_gpu_hosts", None)],

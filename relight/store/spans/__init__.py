@@ -1,1 +1,1 @@
-"""Spans: taken in, stored, read."""
+"""Spans: ingestion, storage, reading."""

@@ -1,7 +1,7 @@
-"""Span ingestion: what arrives together is committed together, and answered after it is committed.
+"""Span ingestion by group commit: concurrent requests are committed together and answered after the commit.
 
-A group is one function call in one transaction. A span that Postgres refuses is found by halving the group, and fails
-alone; one whose rollout or attempt is unknown fails alone too. It knows nothing of HTTP or OpenTelemetry.
+A group is one function call in one transaction. A span that Postgres refuses is found by halving the group, and only
+this one fails; so does a span whose rollout or attempt is unknown. Independent of HTTP and OpenTelemetry.
 """
 
 from __future__ import annotations
@@ -24,16 +24,18 @@ log = logging.getLogger(__name__)
 MAX_GROUP = 2000
 """Spans in one transaction, unless one caller brings more."""
 MIN_BESIDE = 100
-"""Spans that are worth a second transaction beside the one under way: Postgres works while the other is flushed."""
+"""From this number of spans a second transaction begins while one is under way: Postgres works while the other is
+flushed.
+"""
 MAX_WAITING = 20_000
-"""Spans that wait for their commit at most; who brings more is asked to come again."""
+"""The maximum number of spans that wait for their commit; further requests get an OverloadedError."""
 SEPARATOR, NOTHING = "\x1f", "\x1e"
-"""Between values of a column, and in place of one that is null. JSON holds neither."""
+"""Separators of a column's values, and the mark of a null; JSON contains neither."""
 BODY_COLUMN = SpanRow._fields.index("bodies")
 
 
 class Outcome(NamedTuple):
-    """What became of a span."""
+    """The result for a span."""
 
     state: Literal["new", "duplicate", "unknown", "rejected"]
     sequence_id: int | None = None
@@ -44,7 +46,7 @@ DUPLICATE = Outcome("duplicate")
 
 
 class SpanIngest:
-    """Keeps spans in Postgres; one a process is enough."""
+    """Stores spans in Postgres; one object for each process is enough."""
 
     def __init__(
         self,
@@ -57,7 +59,7 @@ class SpanIngest:
         self.database = database
         self.redactor = redactor or Redactor()
         self.counts: Counter[str] = Counter()
-        """Spans by what became of them, since the start."""
+        """Numbers of spans by result, since the start."""
         self._group: GroupCommit[SpanRow, Outcome] = GroupCommit(
             self._flush,
             max_group=max_group,
@@ -68,21 +70,21 @@ class SpanIngest:
         )
 
     def count(self, states: Mapping[str, int]) -> None:
-        """Count spans by what became of them."""
+        """Count spans by result."""
         self.counts.update(states)
         for state, number in states.items():
             SPANS.labels(state).inc(number)
 
     async def add(self, spans: Sequence[Span]) -> list[Span]:
-        """Keep spans; those that were new, with their sequence ids.
+        """Store spans; returns those that were new, with their sequence ids.
 
-        One that Postgres won't have, or of nobody, fails the call, whose others are kept; one that can't be written as
-        JSON fails it before anything is kept.
+        A span that Postgres refuses, or of an unknown attempt, fails the call, but the others are stored; a span that
+        can't be written as JSON fails it before any is stored.
 
         Raises:
             NotFoundError: a rollout or an attempt is unknown.
             InvalidRequestError: a span can't be stored.
-            OverloadedError: too many wait already.
+            OverloadedError: too many spans wait already.
         """
         outcomes = await self.submit([row_of(span, self.redactor) for span in spans])
         for span, outcome in zip(spans, outcomes, strict=True):
@@ -97,10 +99,10 @@ class SpanIngest:
         ]
 
     async def submit(self, rows: Sequence[SpanRow]) -> list[Outcome]:
-        """Commit rows together with those of others; what became of each, in order.
+        """Commit rows together with those of other callers; returns the result of each, in order.
 
         Raises:
-            OverloadedError: too many wait already.
+            OverloadedError: too many spans wait already.
         """
         return await self._group.submit(rows)
 
@@ -141,14 +143,14 @@ class SpanIngest:
 
 
 def joined(columns: Iterable[Sequence[Any]]) -> tuple[str, list[str]]:
-    """Columns as one text each, and what stands between their values; a driver's array costs several times that."""
+    """Each column as one text, and the separator of its values; the driver's arrays cost several times as much."""
     texts = [_texts(column) for column in columns]
     separator = SEPARATOR
     while True:
         found = [separator.join(column) for column in texts]
         if all(text.count(separator) == len(column) - 1 for text, column in zip(found, texts, strict=True)):
             return separator, found
-        separator = token_hex(16)  # somebody's id or name holds a control character
+        separator = token_hex(16)  # an id or a name has a control character
 
 
 def _texts(column: Sequence[Any]) -> Sequence[str]:

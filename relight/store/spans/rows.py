@@ -1,7 +1,7 @@
-"""Spans as rows of Postgres, and back.
+"""Converts spans to rows and back.
 
-What is large lies in `bodies`, once a day by content hash: a model's messages come again with every turn. The row keeps
-its hash in `bodies`, under the field's name or, for attributes, under theirs.
+Large values are stored in `bodies` by content hash, once a day, since a model's messages are repeated with every turn.
+The row keeps their hashes, under the field's name or, for attributes, the attribute's.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from relight.store.storable import STATUS_CODES, UNSET, storable, storable_text,
 from relight.types.store import Span
 
 LARGE_BYTES = 2048
-"""What a field of a row takes at most; beyond it, its parts or all of it become bodies."""
+"""The maximum size of a row's field; beyond it, parts or all of it become bodies."""
 PART_BYTES = 1024
-"""An attribute above this becomes a body where the attributes together are large."""
+"""An attribute above this size becomes a body if the attributes together are large."""
 MAX_SEQUENCE_ID = 2**53
 EMPTY_OBJECT = "{}"
 ESCAPED_NUL = b"\\u0000"
@@ -59,7 +59,7 @@ class SpanRow(NamedTuple):
 
 
 class Packer:
-    """Turns one span's fields into JSON without secrets, and what is large into bodies."""
+    """Converts one span's fields to redacted JSON, and large values to bodies."""
 
     __slots__ = ("bodies", "redactor", "refs")
 
@@ -69,7 +69,7 @@ class Packer:
         self.refs: dict[str, Any] = {}
 
     def pack(self, field: str, value: Any, empty: str | None = None) -> str | None:
-        """A field as JSON, or `empty` where it has become a body."""
+        """A field as JSON, or `empty` if it has become a body."""
         text = self.redactor.json(dump(value))
         if len(text) <= LARGE_BYTES:
             return text.decode()
@@ -104,7 +104,7 @@ class Packer:
 
 
 def dump(value: Any) -> bytes:
-    """JSON that Postgres takes."""
+    """JSON that Postgres can store."""
     text = to_json(value)
     return to_json(storable(value)) if ESCAPED_NUL in text else text
 
@@ -113,7 +113,7 @@ def row_of(span: Span, redactor: Redactor) -> SpanRow:
     """A span as a row.
 
     Raises:
-        InvalidRequestError: its sequence id is beyond all sense, or its values are nested too deeply.
+        InvalidRequestError: its sequence id is too large, or its values are nested too deeply.
     """
     if span.sequence_id > MAX_SEQUENCE_ID:
         raise InvalidRequestError(f"sequence_id {span.sequence_id} of span {span.span_id} is above {MAX_SEQUENCE_ID}")

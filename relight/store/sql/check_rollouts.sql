@@ -1,5 +1,5 @@
 -- Invariants of rollouts, attempts, model calls and spans: `relight store check`. Each returns no row when all is well.
--- Statuses of rollouts that are nobody's plan (`external`) are their owner's to set, so some rules leave these out.
+-- Statuses of rollouts that no run planned (`external`) are set by their owner, so some rules leave these out.
 
 -- name: check_attempts_open
 -- A rollout has at most one open attempt.
@@ -131,7 +131,7 @@ left join rollouts r on r.rollout_id = a.rollout_id
 where (a.rollout_id, r.day) is distinct from (g.rollout_id, g.day)
 
 -- name: check_generations_bodies
--- What was asked and answered is stored for every model call.
+-- Request and answer are stored for every model call.
 select g.day, g.attempt_id, g.call_number, g.choice from generations g
 where not exists (select from bodies b where b.day = g.day and b.hash = g.request)
    or not exists (select from bodies b where b.day = g.day and b.hash = g.response)
@@ -201,7 +201,7 @@ where s.bodies is not null
   and not exists (select from bodies b where b.day = s.day and b.hash = decode(digest #>> '{}', 'hex'))
 
 -- name: check_outbox_once
--- A workflow stands in the outbox once while nobody has started it.
+-- A workflow that has not been started is in the outbox once.
 select workflow_id, count(*) as entries from outbox where started_at is null group by workflow_id having count(*) > 1
 
 -- name: check_outbox_rollout

@@ -6,7 +6,7 @@ insert into dataset_pieces (upload, piece, row_count, body) values ($1, $2, $3, 
 on conflict (upload, piece) do update set row_count = excluded.row_count, body = excluded.body, created_at = now()
 
 -- name: drop_old_pieces
--- Of uploads that nobody goes on with.
+-- Of abandoned uploads.
 delete from dataset_pieces where upload in (
     select upload from dataset_pieces group by upload having max(created_at) < now() - make_interval(secs => $1))
 

@@ -1,4 +1,4 @@
--- Spans from anybody. The rules are functions, in the migrations.
+-- Spans of all sources. The rules are functions, in the migrations.
 
 -- name: ingest_spans
 -- Each column is one text; $1 stands between its values, and a control character for null. A single value may be empty.

@@ -34,7 +34,7 @@ from rollouts r left join attempts a on a.rollout_id = r.rollout_id and a.sequen
 where r.rollout_id = any ($1::text[])
 
 -- name: not_open
--- Those of $1 that nobody need wait for any longer.
+-- Those of $1 that have ended or are unknown.
 select id from unnest($1::text[]) id left join rollouts r on r.rollout_id = id
 where r.rollout_id is null or is_over_v1(r.status)
 

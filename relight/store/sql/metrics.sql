@@ -1,4 +1,4 @@
--- What Postgres knows of everybody, for /metrics. Every service gives the same answer, so dashboards take the maximum.
+-- Figures of all processes for /metrics. Every service gives the same answer, so dashboards take the maximum.
 
 -- name: metrics_open_rollouts
 select kind, status, count(*) as number, greatest(extract(epoch from now() - min(created_at)), 0)::float8 as oldest_seconds
@@ -38,7 +38,7 @@ from outbox where started_at is null
 select status, count(*) as number from runs group by status
 
 -- name: metrics_running
--- Runs that somebody drives or should: where each stands.
+-- Progress of runs that are under way or interrupted.
 select u.run, u.paused, u.total_steps,
        coalesce((select max(step) from steps s where s.run = u.run and s.status = 'recorded'), 0) as step,
        (select max(version) from policy_versions v where v.run = u.run) as version

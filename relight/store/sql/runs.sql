@@ -21,12 +21,12 @@ update runs set epoch = epoch + 1, driver = $2, status = 'running', error = null
 where run = $1 returning epoch
 
 -- name: requeue_cancelled
--- Rollouts that ended with their run are open again; those that somebody cancelled by themselves are not.
+-- Rollouts that ended with their run are opened again; those that were cancelled individually are not.
 update rollouts set status = 'requeuing', failure_class = null, failure = null, ended_at = null
 where run = $1 and status = 'cancelled' and counted is null and failure = $2
 
 -- name: requeue_cancelled_batch
--- The same for those that ended with a batch which somebody ended, and which begins anew.
+-- The same for those that ended with a batch which a client ended, and which begins anew.
 update rollouts set status = 'requeuing', failure_class = null, failure = null, ended_at = null
 where run = $1 and kind = $2 and step = $3 and batch = $4 and status = 'cancelled' and counted is null and failure = $5
 
@@ -53,7 +53,7 @@ on conflict do nothing
 select dataset_id, row_count from datasets where dataset_id = $1
 
 -- name: insert_resources
--- What somebody else put there under this id stays as an older version.
+-- Resources that a client stored under this id stay as an older version.
 insert into resources (resources_id, resources) values ($1, $2)
 on conflict (resources_id) do update
 set resources = excluded.resources, version = resources.version + 1, update_time = clock_timestamp()
@@ -166,7 +166,7 @@ select run, 'relight', 'drive_again', '"interrupted"', jsonb_build_object('epoch
 returning run
 
 -- name: audit_unasked_cancel
--- A cancel that came from Temporal itself, or from its command line, has nobody's name on it.
+-- A cancel that came from Temporal itself, or from its command line, has no actor.
 insert into audit (run, actor, action, before, after, request_key)
 select $1, 'temporal', 'cancel', '"running"', jsonb_build_object('status', 'cancelled', 'epoch', $2::int),
        format('cancel/%s/%s', $1::text, $2::int)

@@ -18,7 +18,7 @@ order by (select count(*) from rollouts o
 limit 1
 
 -- name: retries_asked
--- How often somebody asked to try failed rollouts of a step again.
+-- How often operators retried failed rollouts of a step.
 select count(*) from audit
 where run = $1 and effective_step = $2 and action in ('retry_rollout', 'retry_failed') and refused is null
 

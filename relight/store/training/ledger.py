@@ -1,7 +1,7 @@
-"""The ledger: which attempt a step consumed, the rows that it trained on, and the versions that came of it.
+"""The ledger: the attempts that a step consumed, the rows that it trained on, and the versions that it made.
 
-Written before the weights change (rule 13), so that a step can be done again with the same rows, and so that no
-attempt is ever trained on twice: the tables say so by their keys.
+It is written before the weights change (rule 13), so that a step can be repeated with the same rows. The tables' keys
+keep an attempt from being trained on twice.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _HASHED = sorted(set(TrainingRow.model_fields) - {"rollout_id"})
 
 @dataclass(frozen=True)
 class Candidate:
-    """A rollout of the step, with the reward that it trains with; None where it has none."""
+    """A rollout of the step, with the reward that it trains with; None if it has none."""
 
     rollout_id: str
     attempt_id: str
@@ -56,7 +56,7 @@ class Version:
     fence: int = 0
     """Of the lease under which it was made."""
     export_digest: str | None = None
-    """What the manifest says of all files; None where it is not known: the given model."""
+    """The digest of all files in the manifest; None for the given model."""
     checkpoint_digest: str | None = None
     export_bytes: int = 0
     checkpoint_bytes: int = 0
@@ -95,7 +95,7 @@ async def get_step(db: Database, run: str, step: int) -> Mapping[str, Any]:
 
 
 async def read_candidates(db: Database, run: str, step: int, plan: ResolvedPlan) -> list[Candidate]:
-    """The step's rollouts; a failure class has a reward only where the run gives it one."""
+    """The step's rollouts; a failure has a reward only if the run file gives its class one."""
     given = {failure.value: reward for failure, reward in plan.failures.rewards.items()}
     return [
         Candidate(
@@ -174,7 +174,7 @@ async def read_rows(db: Database, run: str, step: int) -> list[TrainingRow]:
 
 
 def finite(values: Mapping[str, float]) -> dict[str, float]:
-    """What JSON and Postgres can hold: numbers that are finite."""
+    """The finite values, which JSON and Postgres can store."""
     return {name: float(value) for name, value in values.items() if math.isfinite(value)}
 
 
@@ -189,7 +189,7 @@ async def newest_version(db: Database, run: str) -> Version | None:
 
 
 async def newest_checkpoint(db: Database, run: str, up_to: int) -> Version | None:
-    """The newest version up to `up_to` from which training can go on; version 0 is the given model."""
+    """The newest version up to `up_to` from which training can continue; version 0 is the given model."""
     return _version(await db.row("newest_checkpoint", run, POLICY, up_to))
 
 
@@ -210,11 +210,11 @@ async def record_version(
 ) -> None:
     """Record a version whose files are complete, if the lease under which they were written still holds.
 
-    What its training measured is kept with it, and whether its weights are those of the version before it: the worker
-    that closes the step may not be the one that trained.
+    Its metrics are stored with it, and whether its weights are those of the version before, since another worker may
+    close the step.
 
     Raises:
-        LeaseLostError: the lease was lost; what was written under it counts for nothing (rule 15).
+        LeaseLostError: the lease was lost; files that were written under it do not count (rule 15).
     """
     name, holder, fence = lease
     async with db.transaction() as connection:
@@ -236,7 +236,7 @@ async def record_version(
 
 
 async def replace_export(db: Database, run: str, version: Version, lease: tuple[str, str, int]) -> None:
-    """Record an export that was made again, because the one before can't be read any more.
+    """Record an export that was written again because the one before was damaged.
 
     Raises:
         LeaseLostError: the lease was lost.
@@ -256,10 +256,14 @@ async def _describe_files(db: Database, connection: Connection, run: str, versio
 
 
 async def check_lease(db: Database, connection: Connection, name: str, holder: str, fence: int) -> None:
-    """See to it that a lease is held until this transaction ends."""
+    """Check that a lease is held, and keep it until this transaction ends.
+
+    Raises:
+        LeaseLostError: the lease was lost.
+    """
     row = await db.row("lock_lease", name, POLICY, connection=connection)
     if row is None or row["fence"] != fence or row["holder"] != holder:
-        raise LeaseLostError(f"lease {name} (fence {fence}) was lost to {row['holder'] if row else 'nobody'}")
+        raise LeaseLostError(f"lease {name} (fence {fence}) was lost{' to ' + str(row['holder']) if row else ''}")
 
 
 async def record_step(
@@ -280,22 +284,22 @@ async def record_step(
 
 
 async def write_trainer_logprobs(db: Database, run: str, step: int, logprobs: Sequence[Sequence[float]]) -> None:
-    """Keep the trainer's own logprobs of the rows beside the sampler's."""
+    """Store the trainer's logprobs of the rows beside the sampler's."""
     rows = [(run, POLICY, step, number, list(values)) for number, values in enumerate(logprobs)]
     await db.execute_many("set_trainer_logprobs", rows)
 
 
 async def take_lease(db: Database, name: str, holder: str, seconds: float) -> int | None:
-    """A lease with a new fence, or None while somebody else holds it."""
+    """Take a lease with a new fence; None while another process holds it."""
     fence = await db.value("take_lease", name, POLICY, holder, seconds)
     return None if fence is None else int(fence)
 
 
 async def renew_lease(db: Database, name: str, holder: str, fence: int, seconds: float) -> bool:
-    """Keep a lease; False where it is lost."""
+    """Renew a lease; False if it was lost."""
     return await db.value("renew_lease", name, POLICY, holder, fence, seconds) is not None
 
 
 async def release_lease(db: Database, name: str, holder: str, fence: int) -> None:
-    """Give a lease back."""
+    """Release a lease."""
     await db.execute("release_lease", name, POLICY, holder, fence)

@@ -1,7 +1,7 @@
-"""Plans: which rollouts a step or an evaluation has, and when a batch of them is closed.
+"""Plans: the rollouts of a step or an evaluation, and the closing of their batches.
 
-Planning writes its values in one transaction; planned again, it returns that row, whatever its input says by now
-(semantics 10). Closing a batch writes which attempt of each rollout counts (semantics 12).
+Planning writes all values of a step in one transaction; planning it again returns the same row, whatever the input is
+by then (rule 10). Closing a batch writes which attempt of each rollout counts (rule 12).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from relight.types.verl_keys import flatten_verl_keys
 ROLLOUTS_PER_BATCH = 200
 ALGORITHM_KEYS = frozenset(Algorithm.model_fields)
 REPLAYED = ("algorithm", "learning_rate", "failures", "trainer_seed", "verl")
-"""Values of a replayed step that are the replay's own."""
+"""Values of a replayed step that come from the replay and not from its parent."""
 SAMPLING_KEYS = frozenset(Sampling.model_fields)
 EVALUATION_FIGURES = (
     "score",
@@ -60,7 +60,7 @@ class ResolvedPlan(BaseModel):
 
     algorithm: Algorithm
     learning_rate: float | None = None
-    """What the run's schedule makes of `algorithm.learning_rate` in this step."""
+    """`algorithm.learning_rate` of this step, by the run's schedule."""
     sampling: Sampling
     failures: Failures
     group_size: int
@@ -70,7 +70,7 @@ class ResolvedPlan(BaseModel):
     trainer_seed: int
     verl: dict[str, Any] = {}
     positions: list[int] = []
-    """Tasks of the step, by position in the data set; group g plays the g-th."""
+    """Tasks of the step, by position in the data set; group g has the g-th."""
     stream_end: int = 0
     """Tasks that the run has taken by the end of this step."""
 
@@ -81,7 +81,7 @@ class ResolvedPlan(BaseModel):
 
 
 class PlannedRollout(NamedTuple):
-    """Where a rollout stands in a plan."""
+    """A rollout's position in a plan."""
 
     group: int
     sample: int
@@ -96,7 +96,7 @@ def stable_seed(*parts: object) -> int:
 
 
 def epoch_order(rows: int, epoch: int, seed: int, shuffle: bool) -> list[int]:
-    """The order in which an epoch plays the tasks."""
+    """The order of the tasks in an epoch."""
     order = list(range(rows))
     if shuffle:
         random.Random(stable_seed(seed, "epoch", epoch)).shuffle(order)
@@ -146,7 +146,7 @@ async def plan_step(db: Database, place: StepInput) -> StepPlan:
     """Plan a training step, or return its plan.
 
     Raises:
-        SupersededError: an older epoch asks.
+        SupersededError: the run has a newer epoch.
     """
     async with db.transaction() as connection:
         run = await lock_running(db, connection, place.run, place.epoch)
@@ -201,7 +201,7 @@ async def _write_plan(db: Database, connection: Connection, run: Mapping[str, An
 
 
 async def _stream_end(db: Database, connection: Connection, run: Mapping[str, Any]) -> int:
-    """Tasks that a run has taken so far; a fork goes on where its parent stood."""
+    """The number of tasks that a run has taken so far; a fork continues from its parent's."""
     row = await db.row("last_planned_step", run["run"], connection=connection)
     while row is None and run["parent_run"] and run["parent_step"]:
         parent = await db.row("get_run", run["parent_run"], connection=connection)
@@ -273,12 +273,12 @@ async def _row_count(db: Database, connection: Connection, dataset_id: str) -> i
 
 
 async def begin_update(db: Database, place: StepInput) -> None:
-    """Say that a step's update begins, or goes on.
+    """Record that a step's update begins or continues.
 
     Raises:
         PausedError: it has not begun yet, and the run is paused.
-        SupersededError: an older epoch asks.
-        CancelRequestedError: the run was told to end.
+        SupersededError: the run has a newer epoch.
+        CancelRequestedError: the run was cancelled.
     """
     async with db.transaction() as connection:
         run = await lock_wanted(db, connection, place.run, place.epoch)
@@ -326,7 +326,7 @@ async def _write_evaluation(db: Database, connection: Connection, run: Mapping[s
 
 
 async def record_evaluation(db: Database, place: StepInput) -> EvaluationResult:
-    """Write the mean over real rewards, and the score, in which failures count (semantics 9)."""
+    """Write the mean over real rewards, and the score, in which failures count (rule 9)."""
     async with db.transaction() as connection:
         run = await lock_running(db, connection, place.run, place.epoch)
         file = RunFile.model_validate(run["file"])
@@ -352,7 +352,7 @@ async def record_evaluation(db: Database, place: StepInput) -> EvaluationResult:
 
 
 async def advance_batch(db: Database, batch: NextRolloutsInput) -> NextRollouts:
-    """What is left to run in a batch; with nothing left it is filled up or closed."""
+    """The rollouts that are left to run in a batch; if none is left, it is filled up or closed."""
     key = (batch.run, batch.kind, batch.step, batch.batch)
     warnings: dict[str, str] | None = None
     async with db.transaction() as connection:
@@ -377,7 +377,7 @@ async def advance_batch(db: Database, batch: NextRolloutsInput) -> NextRollouts:
 
 
 def _failures(run: Mapping[str, Any], step: Mapping[str, Any] | None) -> Failures:
-    """What the step was planned with; the run file's where an evaluation comes before any step."""
+    """The `failures` section of the step's plan, or of the run file before the first step."""
     return Failures.model_validate((step["plan"] if step else run["file"])["failures"])
 
 
@@ -403,7 +403,7 @@ async def _close_lost(db: Database, connection: Connection, batch: NextRolloutsI
 
 
 async def _left(db: Database, connection: Connection, key: tuple[str, str, int, int]) -> NextRollouts | None:
-    """What is left to run in a batch."""
+    """The rollouts that are left to run in a batch."""
     rows = await db.fetch("open_places", *key, connection=connection)
     places = [(row["group_number"], row["index_in_group"], row["next_try"]) for row in rows]
     tasks = {row["group_number"]: row["position"] for row in rows}
@@ -417,7 +417,7 @@ async def _fill_up(
     plan: ResolvedPlan,
     key: tuple[str, str, int, int],
 ) -> None:
-    """Plan one more sample for each that the platform lost, with the group's own pins (semantics 10 and 11)."""
+    """Plan one more sample for each that the platform failed, with the group's pins (rules 10 and 11)."""
     if plan.failures.short_groups != "fill_up":
         return
     _, kind, step, batch = key
@@ -457,7 +457,7 @@ async def cancel_rollout(db: Database, close: CloseRolloutInput) -> RolloutResul
     """Close a rollout as cancelled, unless it has ended.
 
     Raises:
-        SupersededError: somebody else drives its run now, and decides about it.
+        SupersededError: another workflow drives the run now, and decides about the rollout.
     """
     # A signal of `temporal workflow signal` may hold any text.
     close = close.model_copy(update={"message": storable_text(close.message), "actor": storable_text(close.actor)})
@@ -482,7 +482,7 @@ async def cancel_rollout(db: Database, close: CloseRolloutInput) -> RolloutResul
 
 
 async def _audit_cancel(db: Database, connection: Connection, close: CloseRolloutInput) -> None:
-    """Who cancelled a rollout by itself; those that end with their run have that row."""
+    """Write who cancelled a single rollout; rollouts that end with their run have the run's audit row."""
     if close.message == names.CANCELLED_WORKFLOW:
         return
     row = await db.row("get_rollout_outcome", close.rollout_id, connection=connection)

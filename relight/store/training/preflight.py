@@ -1,7 +1,7 @@
-"""The preflight: a rollout of each kind before the first step, to find what would fail every time.
+"""The preflight: a rollout of each kind before the first step, to find failures that every rollout would have.
 
-It plays the longest task of each set; where that goes badly, the shortest one and one from the middle too. Only what
-must repeat itself ends the run. What a better policy may mend, or what is wrong with a single task, is a warning.
+It runs the longest task of each set; if that fails, also the shortest one and one from the middle. Only a failure that
+would repeat ends the run. A failure that a better policy might not have, or of a single task, is a warning.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from relight.types.rollout import FailureClass
 from relight.types.run_file import RunFile
 
 SETS = {"train": "training", "val": "evaluation"}
-"""The modes of its rollouts, and what to call them."""
+"""The modes of its rollouts, and their names in messages."""
 REPEATING = frozenset(
     {
         FailureClass.OUT_OF_MEMORY,
@@ -29,9 +29,9 @@ REPEATING = frozenset(
         FailureClass.INVALID_REWARD,
     }
 )
-"""Failures that are no matter of what the policy said."""
+"""Failures that do not depend on the policy's answers."""
 PLAYED = 3
-"""Most tasks of a set that are played."""
+"""The maximum number of tasks of a set that are run."""
 
 Row = Mapping[str, Any]
 
@@ -44,11 +44,11 @@ class Finding(NamedTuple):
 
 
 async def advance(db: Database, request: RunRequest) -> tuple[PreflightState, bool]:
-    """What is to be played now, if anything; and whether a warning was written.
+    """The rollouts that have to run now, if any; and whether a warning was written.
 
     Raises:
-        PreflightError: something would fail every time; the message says what.
-        SupersededError: somebody else drives the run.
+        PreflightError: every rollout would fail; the message says why.
+        SupersededError: another workflow drives the run.
     """
     async with db.transaction() as connection:
         run = await lock_running(db, connection, request.run, request.epoch)
@@ -127,7 +127,7 @@ def _is_open(row: Row) -> bool:
 
 
 def finding(row: Row) -> Finding | None:
-    """What is wrong with a rollout that has ended; None where it went as it should."""
+    """What is wrong with a rollout that has ended; None if it succeeded."""
     if row["status"] == "succeeded":
         return None if row["usable"] or row["mode"] != "train" else Finding(True, _why_nothing_trains(row))
     kind = row["failure_class"] or row["status"]
@@ -142,13 +142,13 @@ def _why_nothing_trains(row: Row) -> str:
     if row["calls"]:
         return f"the engine returned no token ids and logprobs for its {row['calls']} model calls, so nothing can train"
     return (
-        "the agent ended without calling the model that is trained, so nothing can train; it must call the base URL "
-        f"that it is handed, with model {names.POLICY!r}"
+        "the agent ended without calling the model that is trained, so nothing can train; it has to call the base URL "
+        f"that it gets, with model {names.POLICY!r}"
     )
 
 
 def _conclude(run: Row, rows: Sequence[Row]) -> tuple[str | None, str | None]:
-    """What ends the run, and what it should be warned of."""
+    """The error that ends the run, and the warning, if any."""
     problems: list[str] = []
     warnings: list[str] = []
     for mode, name in SETS.items():
@@ -161,12 +161,12 @@ def _conclude(run: Row, rows: Sequence[Row]) -> tuple[str | None, str | None]:
         row, what = bad[0]
         text = f"{name} rollout {row['rollout_id']} (task {row['position']}): {what.text}"
         if sound or not all(each.repeats for _, each in bad):
-            warnings.append(f"{text} ({len(bad)} of {len(found)} played went badly)")
+            warnings.append(f"{text} ({len(bad)} of {len(found)} rollouts failed)")
         else:
-            problems.append(f"{text} ({len(bad)} of {len(found)} played)")
+            problems.append(f"{text} ({len(bad)} of {len(found)} rollouts failed)")
     problem = (
         f"preflight: this would fail every time. {'; '.join(problems)}. Nothing was trained; "
-        f"`relight rollouts show` tells more. Mend it, then `relight resume {run['run']}`; "
-        "`preflight: false` in the run file leaves this look out"
+        f"`relight rollouts show` has the details. Fix it, then `relight resume {run['run']}`; "
+        "`preflight: false` in the run file turns the preflight off"
     )
     return (problem if problems else None), ("; ".join(warnings)[: health.REASON_LENGTH] or None)

@@ -1,7 +1,7 @@
-"""Regrading: another grader looks at what a run's attempts left, and its rewards are kept beside the trained ones.
+"""Regrading: another grader grades a run's attempts, and its rewards are stored beside the trained ones.
 
-Nothing of the run changes: its ledger names the grader whose rewards it used. A replay with `grader` set to the new one
-trains on the new rewards.
+The run itself does not change: its ledger names the grader whose rewards it used. A replay with `grader` set to the new
+one trains on the new rewards.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ async def begin_regrade(db: Database, asked: RegradeInput, own: str, request_key
 
 
 async def list_ungraded(db: Database, asked: RegradeInput) -> RegradePage:
-    """The next attempts that this grader has not seen."""
+    """The next attempts that this grader has not graded."""
     rows = await db.fetch("list_ungraded", asked.run, asked.grader, asked.step, asked.after, PAGE)
     return RegradePage(attempts=[(row["rollout_id"], row["attempt_id"]) for row in rows])
 
 
 async def record_judgements(db: Database, given: RegradedRewards) -> int:
-    """Keep the rewards that are numbers; returns how many. Written twice, they are there once."""
+    """Store the rewards that are numbers; returns how many. Idempotent."""
     real = [(rollout, attempt, value) for rollout, attempt, value in given.rewards if abs(value) <= LARGEST_REWARD]
     rows = [row for reward in real for row in _rows(*reward, given.named.get(reward[1], NamedRewards()))]
     columns = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(6)]
@@ -64,7 +64,7 @@ async def record_judgements(db: Database, given: RegradedRewards) -> int:
 def _rows(
     rollout: str, attempt: str, value: float, named: NamedRewards
 ) -> list[tuple[str, str, float, str, bool, str | None]]:
-    """The reward that counts, and those beside it."""
+    """The reward that counts, and the others."""
     (first, _), *others = named.dimensions.items() or [(PRIMARY, value)]
     feedback = named.feedback and storable_text(named.feedback)
     beside = [(name, number) for name, number in others if abs(number) <= LARGEST_REWARD]

@@ -102,7 +102,7 @@ async def test_a_rollout_of_no_run_gets_the_model_of_its_resources_through_the_g
 async def test_a_rollout_of_no_run_without_a_model_is_told_so_at_once(database: Database, tmp_path: Path) -> None:
     async with parts(database, tmp_path) as found:
         attempt = await found.enqueue({"prompt": PromptTemplate(template="{x}")})
-        with pytest.raises(openai.InternalServerError, match="belongs to no run, and 'policy' is no model"):
+        with pytest.raises(openai.InternalServerError, match="belongs to no run, and 'policy' is not a model"):
             await found.ask(attempt.base_url, attempt.token, "policy")
         assert await found.recorded() == []
 

@@ -73,7 +73,7 @@ async def test_sets_are_listed_by_name_page_by_page(client: DatasetClient, store
     ("bad", "named"),
     [
         (b'{"question": "x"}\n{"question": \n', "row 61"),
-        (b"[1]\n", "row 60: is no object and has no field 'question'"),
+        (b"[1]\n", "row 60: is not an object, so it has no field 'question'"),
         (b'{"answer": 1}\n', "row 60: field 'question' is missing"),
         (b'{"question": null}\n', "row 60: field 'question' is null"),
         (b'{"question": "a\\u0000b"}\n', "row 60, field 'question'"),
@@ -93,7 +93,7 @@ async def test_a_piece_is_bounded_and_what_is_no_name_is_refused(client: Dataset
     large = b'{"a": "' + b"x" * named.MAX_PIECE_BYTES + b'"}'
     with pytest.raises(InvalidRequestError, match="larger than 8388608 bytes"):
         await client.put("sums", [(1, large)])
-    with pytest.raises(InvalidRequestError, match="name: 'Sums' is none"):
+    with pytest.raises(InvalidRequestError, match="name: 'Sums' is invalid"):
         await client.put("Sums", in_pieces(ROWS))
     with pytest.raises(DatasetError, match="no rows"):
         await client.put("sums", [])

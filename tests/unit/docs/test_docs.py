@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -74,3 +75,19 @@ def test_every_link_to_a_file_leads_somewhere() -> None:
 def test_every_test_that_is_named_exists(page: Path) -> None:
     named = [path for code in code_of(page.read_text()) for path in re.findall(r"\btests/[\w/.]+", code)]
     assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+def test_every_command_of_a_promise_selects_tests() -> None:
+    commands = re.findall(r"-m pytest ([^`]+)`", (ROOT / "docs" / "guarantees.md").read_text())
+    assert [command for command in commands if not selects_tests(shlex.split(command))] == []
+
+
+def selects_tests(arguments: list[str]) -> bool:
+    """Whether each alternative of `-k` is in the name of a test in these files, and a test has the mark of `-m`."""
+    options = dict(pairwise(arguments))
+    paths = [ROOT / argument for argument in arguments if argument.startswith("tests/")]
+    files = [file for path in paths for file in (path.rglob("test_*.py") if path.is_dir() else [path])]
+    text = "\n".join(file.read_text() for file in files)
+    names = [*re.findall(r"def (test_\w+)", text), *(file.stem for file in files)]
+    known = all(any(word in name for name in names) for word in options.get("-k", "test_").split(" or "))
+    return known and ("-m" not in options or f"pytest.mark.{options['-m']}" in text)

@@ -60,7 +60,7 @@ def flip(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "complaint"), [(tear, "is torn"), (flip, "was changed"), (Path.unlink, "is missing")]
+    ("damage", "complaint"), [(tear, "has the wrong size"), (flip, "was changed"), (Path.unlink, "is missing")]
 )
 def test_a_damaged_file_is_named(tmp_path: Path, damage: Callable[[Path], None], complaint: str) -> None:
     final = committed(tmp_path)

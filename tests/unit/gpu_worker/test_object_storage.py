@@ -59,7 +59,7 @@ def test_what_was_uploaded_comes_back_verified(storage: ObjectStorage, source: P
         ("manifest.json", b"{", r"manifest\.json can't be read"),
         ("model.safetensors", None, r"model\.safetensors is missing"),
         ("model.safetensors", b"Weights", r"model\.safetensors was changed"),
-        ("model.safetensors", b"weight", r"model\.safetensors is torn"),
+        ("model.safetensors", b"weight", r"model\.safetensors has the wrong size"),
     ],
 )
 def test_a_download_that_is_not_what_was_written_is_refused_and_leaves_nothing(

@@ -222,7 +222,7 @@ async def test_a_model_that_nobody_serves_is_named_with_those_that_are(tmp_path:
     async with parts(tmp_path) as (client, _, _, _):
         code, answer = await client.call(model="gpt-4o")
     assert code == 404
-    assert answer["error"]["message"].endswith("this attempt is served policy, judge")
+    assert answer["error"]["message"].endswith("this attempt may call policy, judge")
 
 
 async def test_another_model_on_an_engine_of_the_run_is_called_by_its_name_and_not_trained_on(tmp_path: Path):

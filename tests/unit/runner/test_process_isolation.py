@@ -297,7 +297,7 @@ async def test_an_agent_that_passes_its_memory_limit_is_told_apart(runner: Isola
 async def test_garbage_on_the_result_channel_ends_the_attempt(runner: IsolatedRunner) -> None:
     outcome = await runner.call(call("garbage"))
     assert (outcome.kind, outcome.failure_class) == ("died", FailureClass.AGENT_ERROR)
-    assert "no message" in outcome.message
+    assert "an invalid message" in outcome.message
 
 
 async def test_an_error_of_the_span_callback_reaches_the_caller(runner: IsolatedRunner) -> None:
