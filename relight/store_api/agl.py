@@ -139,6 +139,8 @@ async def _rollout(call: AglCall) -> Rollout:
 async def update_rollout(call: AglCall, body: UpdateRolloutRequest) -> bytes:
     """Change a rollout's fields."""
     values = given(body, "status", "config") | given(body, "input", "mode", "resources_id", "metadata", nullable=True)
+    if body.resources_id is not None:
+        values["resources_id"] = await call.handover.plain(body.resources_id)
     rollout = await call.retried(lambda: call.store.update_rollout(call.path["rollout_id"], **values))
     return bare_rollout_json(rollout, call.complete)
 

@@ -120,6 +120,15 @@ async def test_samples_of_a_task_give_mean_spread_and_pass_at_k_by_data_source(
     assert found.sources["algebra"].reward == pytest.approx(2 / 3)
 
 
+async def test_a_rollout_that_failed_passes_at_no_threshold(database: Database, tmp_path: Path) -> None:
+    worth = {"rewards": {"timeout": 1.0}}
+    wanted = {"limit": 3, "pass_threshold": -0.5}
+    run = await begin(database, tmp_path, "below", evaluation=wanted, failures=worth)
+    await evaluate(run, 0, [FailureClass.TIMEOUT, FailureClass.AGENT_ERROR, 0.0])
+    (found,) = (await views.get_run(database, "below")).evaluations
+    assert found.pass_at_k == pytest.approx(1 / 3)
+
+
 async def test_one_sample_a_task_has_no_spread(database: Database, tmp_path: Path) -> None:
     run = await with_sources(database, tmp_path, "single", ["a/b", "a/b"])
     await evaluate(run, 0, [1.0, 0.0])
