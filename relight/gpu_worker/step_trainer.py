@@ -20,6 +20,7 @@ from relight.store.training import ledger
 from relight.store.training.ledger import Candidate, Sample, Version, choose
 from relight.store.training.plans import ResolvedPlan
 from relight.types.hyperparameters import estimator_options, trainer_numbers
+from relight.types.names import POLICY
 
 log = logging.getLogger(__name__)
 
@@ -186,7 +187,7 @@ class StepTrainer:
         """Write the export and, if asked for, a checkpoint; each appears when it is complete."""
         export = folder / EXPORT
         checkpoint_dir = folder / CHECKPOINT if checkpoint else None
-        saved = await self.trainer.save(export, checkpoint_dir, meta={"run": self.run, **meta})
+        saved = await self.trainer.save(export, checkpoint_dir, meta={"run": self.run, "policy": POLICY, **meta})
         if saved.export is None:
             raise CheckpointError(f"the trainer wrote no export of version {version}")
         return describe(version, folder, saved.export, saved.checkpoint)

@@ -16,7 +16,7 @@ from relight.llm_proxy.request_errors import no_such_model
 from relight.llm_proxy.requests import Prepared, pass_on, prepare
 from relight.llm_proxy.targets import Target, TargetUnavailable
 from relight.llm_proxy.upstreams import Upstreams
-from relight.types.upstreams import POLICY
+from relight.types.names import POLICY
 from relight.types.wire import CallContext
 
 

@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from relight.types.names import POLICY
 from relight.types.store import ProcessFacts
 
 T = TypeVar("T")
@@ -101,6 +102,7 @@ class OpenEvaluation(View):
 class VersionView(View):
     """A published policy version."""
 
+    policy: str = POLICY
     version: int
     weights_hash: str
     export_path: str
@@ -120,6 +122,7 @@ class EngineView(View):
     engine_id: str
     host: str
     run: str
+    policy: str = POLICY
     state: str
     version: int | None = None
     load: int = 0

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from relight.types.names import POLICY
 from relight.types.resources import NamedResources
 from relight.types.rollout import FailureClass, RolloutConfig
 from relight.types.store import ProcessFacts, WorkerStatus
@@ -56,7 +57,7 @@ class OpenedAttempt(Message):
     fence: int
     token: str
     base_url: str
-    model: str = "policy"
+    model: str = POLICY
     run: str | None = None
     step: int | None = None
     mode: Literal["train", "val", "test"] | None = None
@@ -231,6 +232,7 @@ class EngineInfo(Message):
 
     engine_id: str
     run: str
+    policy: str = POLICY
     url: str
     """`unix:/path.sock` or `http://host:port`."""
     model: str

@@ -18,10 +18,10 @@ from relight.store.memory.tables import ALONE_AFTER, NEXT_NUMBER, Tables, locked
 from relight.store.queue.rules import ENDED
 from relight.store.storable import storable_span, with_reward_checked
 from relight.types import wire
+from relight.types.names import POLICY
 from relight.types.resources import NamedResources
 from relight.types.rollout import PLATFORM_FAILURES, AttemptStatus, FailureClass, RolloutConfig, RolloutStatus
 from relight.types.store import Span, Worker
-from relight.types.upstreams import POLICY
 
 
 class MemoryStore:
@@ -97,7 +97,7 @@ class MemoryStore:
         *,
         run: str = "demo",
         url: str = "http://127.0.0.1:8000",
-        model: str = "policy",
+        model: str = POLICY,
         version: int = 0,
         state: EngineState = "ready",
     ) -> MemoryEngine:
