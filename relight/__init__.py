@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     )
     from relight.errors import RelightError
     from relight.litagent import LitAgent, llm_rollout, prompt_rollout, rollout
+    from relight.store.base import LightningStore
+    from relight.store.client import LightningStoreClient
+    from relight.store.memory.lightning import InMemoryLightningStore
+    from relight.store_api.lightning_server import LightningStoreServer
     from relight.types.resources import LLM, NamedResources, PromptTemplate
     from relight.types.rollout import Attempt, AttemptedRollout, FailureClass, Rollout, RolloutConfig
     from relight.types.run_file import RunFile
@@ -31,6 +35,10 @@ __all__ = [
     "Attempt",
     "AttemptedRollout",
     "FailureClass",
+    "InMemoryLightningStore",
+    "LightningStore",
+    "LightningStoreClient",
+    "LightningStoreServer",
     "LitAgent",
     "NamedResources",
     "PromptTemplate",
@@ -60,6 +68,10 @@ _HOMES = {
     ),
     "relight.errors": ("RelightError",),
     "relight.litagent": ("LitAgent", "llm_rollout", "prompt_rollout", "rollout"),
+    "relight.store.base": ("LightningStore",),
+    "relight.store.client": ("LightningStoreClient",),
+    "relight.store.memory.lightning": ("InMemoryLightningStore",),
+    "relight.store_api.lightning_server": ("LightningStoreServer",),
     "relight.types.resources": ("LLM", "NamedResources", "PromptTemplate"),
     "relight.types.rollout": ("Attempt", "AttemptedRollout", "FailureClass", "Rollout", "RolloutConfig"),
     "relight.types.run_file": ("RunFile",),

@@ -23,6 +23,7 @@ A failed rollout is data (an attempt with a failure class), not one of these.
     ├── UnauthorizedError      401
     ├── ForbiddenError         403
     ├── OverloadedError        503
+    ├── NeedsPostgresError     501: the store is in memory
     ├── EngineError            a vLLM server
     ├── TrainerError           the process that holds verl
     ├── HostChangedError       another GPU host serves this run now
@@ -129,6 +130,10 @@ class OverloadedError(RelightError, http_status=503):
     """The service is busy; try again shortly."""
 
 
+class NeedsPostgresError(RelightError, http_status=501):
+    """A store in memory has no runs, events, data sets and commands."""
+
+
 class EngineError(RelightError, http_status=503):
     """An inference engine failed."""
 
@@ -159,5 +164,6 @@ BY_STATUS: dict[int, type[RelightError]] = {
     404: NotFoundError,
     409: ConflictError,
     422: InvalidRequestError,
+    501: NeedsPostgresError,
     503: OverloadedError,
 }

@@ -36,6 +36,7 @@ COMMANDS: dict[str, Command] = {
     "up": Command("relight.cli.up:up", "Start the embedded stack and keep it running.", STACK),
     "down": Command("relight.cli.up:down", "Stop the embedded stack of this folder.", STACK),
     "config": Command("relight.cli.config:config", "Show every setting and its source.", STACK),
+    "token": Command("relight.cli.tokens:app", "Create, list and revoke tokens of the store.", STACK),
     "schema": Command("relight.cli.schema:schema", "Print the JSON Schema of a run file.", RUNS),
     "train": Command("relight.cli.train:train", "Start or resume a run, and watch it.", RUNS),
     "data": Command("relight.cli.datasets:app", "Put data sets into the store.", RUNS),

@@ -67,12 +67,13 @@ Examples:
 }
 
 
-def store(wait: Wait = 0.0, drain: Drain = None) -> None:
-    """Serve the store over HTTP to runners, gateways and the command line. Any number of them may share a Postgres."""
+def store(wait: Wait = 0.0, drain: Drain = None, *, memory: bool = False) -> None:
+    """Serve the store over HTTP."""
     from relight.stack.ports import address
 
-    host, port = address(output.settings().store_url)
-    _serve("relight.store_api.server", ("postgres",), wait, drain, listens="store_url", arguments=(host, port))
+    needs = () if memory else ("postgres",)
+    place = address(output.settings().store_url)
+    _serve("relight.store_api.server", needs, wait, drain, listens="store_url", arguments=place, memory=memory)
 
 
 def gateway(wait: Wait = 0.0, drain: Drain = None) -> None:

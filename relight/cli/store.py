@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -18,16 +19,31 @@ EPILOG = """\b
 Examples:
   RELIGHT_POSTGRES_URL=postgresql://relight@db/relight?sslmode=verify-full relight store
   relight store --store-url http://0.0.0.0:4747
+  RELIGHT_TOKEN=dev relight store --backend memory
   relight store check
   relight store retain --older-than 30d --max-size 50GB --dry-run"""
 app = shared_options.make_app(name="store", invoke_without_command=True, epilog=EPILOG)
 
 
+class Backend(StrEnum):
+    """Where the store keeps its rows."""
+
+    POSTGRES = "postgres"
+    MEMORY = "memory"
+
+
 @app.callback()
-def serve(context: typer.Context, wait: services.Wait = 0.0, drain: services.Drain = None) -> None:
+def serve(
+    context: typer.Context,
+    backend: Annotated[
+        Backend, typer.Option(help="memory: without a Postgres, and without runs; nothing outlives the process.")
+    ] = Backend.POSTGRES,
+    wait: services.Wait = 0.0,
+    drain: services.Drain = None,
+) -> None:
     """Serve the store over HTTP to runners, gateways and the command line. Any number of them may share a Postgres."""
     if context.invoked_subcommand is None:
-        services.store(wait, drain)
+        services.store(wait, drain, memory=backend is Backend.MEMORY)
 
 
 @app.command()

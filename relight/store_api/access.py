@@ -1,20 +1,21 @@
 """Checks every request: the token, the size of the request, and the total size of requests under way.
 
-It is one ASGI layer around the whole app, so that no route can be forgotten. Only `/healthz` is open. An attempt's
-token is valid only for `/v1/traces`, and there only for the attempt's own spans.
+It is one ASGI layer around the whole app, so that no route can be forgotten. Only `/healthz` is open. The admin token
+is valid everywhere, an access token where `grants` says, an attempt's token only for its own spans at `/v1/traces`.
 """
 
 from __future__ import annotations
 
 import hmac
-from base64 import b64encode
+from base64 import b64decode, b64encode
 from hashlib import sha256
 
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from relight.errors import PostgresError
+from relight.errors import RelightError, UnauthorizedError
 from relight.store_api.agent_tokens import AGENT_KEY, AgentTokens
+from relight.store_api.grants import Grants
 from relight.store_api.problems import problem
 
 OPEN_PATHS = frozenset({"/healthz"})
@@ -30,13 +31,20 @@ class AccessMiddleware:
     """Bearer and Basic authentication in constant time, then the size limits."""
 
     def __init__(
-        self, app: ASGIApp, token: str, max_body_bytes: int, max_total_bytes: int, agents: AgentTokens | None = None
+        self,
+        app: ASGIApp,
+        token: str,
+        max_body_bytes: int,
+        max_total_bytes: int,
+        agents: AgentTokens | None = None,
+        grants: Grants | None = None,
     ) -> None:
         basic = b64encode(f"{BASIC_USER}:{token}".encode())
         self.app = app
         self.max_body_bytes = max_body_bytes
         self.max_total_bytes = max_total_bytes
         self._agents = agents
+        self._grants = grants
         self._total_bytes = 0
         self._accepted = {b"bearer": sha256(token.encode()).digest(), b"basic": sha256(basic).digest()}
 
@@ -47,15 +55,12 @@ class AccessMiddleware:
             return
         headers: dict[bytes, bytes] = dict(scope["headers"])
         size = self._declared_bytes(headers)
-        authorization = headers.get(b"authorization", b"")
         try:
-            known = self._knows(authorization) or await self._knows_agent(authorization, scope)
-        except PostgresError as error:
-            await problem(503, "PostgresError", error.message)(scope, receive, send)
+            await self._authorize(headers.get(b"authorization", b""), scope)
+        except RelightError as error:
+            await problem(error.http_status, type(error).__name__, error.message)(scope, receive, send)
             return
-        if not known:
-            refusal = problem(401, "UnauthorizedError", "a valid token is needed: Authorization: Bearer TOKEN")
-        elif size > self.max_body_bytes:
+        if size > self.max_body_bytes:
             refusal = self._too_large()
         elif size and self._total_bytes + size > self.max_total_bytes:
             refusal = problem(503, "OverloadedError", "too much is under way already; try again shortly")
@@ -71,6 +76,13 @@ class AccessMiddleware:
             await (self._counted if chunked else self.app)(scope, receive, send)
         finally:
             self._total_bytes -= size
+
+    async def _authorize(self, authorization: bytes, scope: Scope) -> None:
+        if self._knows(authorization) or await self._knows_agent(authorization, scope):
+            return
+        if self._grants is None:
+            raise UnauthorizedError("a valid token is needed: Authorization: Bearer TOKEN")
+        await self._grants.admit(_token_in(authorization), scope)
 
     def _knows(self, authorization: bytes) -> bool:
         scheme, _, credentials = authorization.partition(b" ")
@@ -112,3 +124,17 @@ class AccessMiddleware:
             await self.app(scope, counting, send)
         except BodyTooLargeError:
             await self._too_large()(scope, receive, send)
+
+
+def _token_in(authorization: bytes) -> str:
+    """The token of a header, or nothing; by Basic it is the password of `relight`."""
+    scheme, _, credentials = authorization.partition(b" ")
+    if scheme.lower() == b"bearer":
+        return credentials.strip().decode("latin-1")
+    if scheme.lower() != b"basic":
+        return ""
+    try:
+        user, _, password = b64decode(credentials.strip()).decode("latin-1").partition(":")
+    except ValueError:
+        return ""
+    return password if user == BASIC_USER else ""

@@ -7,10 +7,10 @@ rollout is cancelled.
 from __future__ import annotations
 
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from relight.store.attempts.tokens import TOKEN_PREFIX, token_hash
-from relight.store.database import Database
 
 AGENT_KEY = "relight.agent"
 """Key of the ASGI scope for the attempt whose agent sent a request; absent for the administrator."""
@@ -31,8 +31,8 @@ class Agent:
 class AgentTokens:
     """Looks up tokens, and caches those that it found for 2 s."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    def __init__(self, agent_of_token: Callable[[str], Awaitable[Agent | None]]) -> None:
+        self._agent_of_token = agent_of_token
         self._known: dict[str, tuple[float, Agent]] = {}
 
     async def find(self, token: str) -> Agent | None:
@@ -47,11 +47,10 @@ class AgentTokens:
         until, agent = self._known.get(digest, (0.0, None))
         if agent and time.monotonic() < until:
             return agent
-        row = await self._database.row("agent_of_token", digest)
-        if row is None:
+        found = await self._agent_of_token(digest)
+        if found is None:
             return None
         if len(self._known) >= MAX_CACHED:
             self._known.clear()
-        found = Agent(row["rollout_id"], row["attempt_id"], row["graded"])
         self._known[digest] = (time.monotonic() + CACHED_SECONDS, found)
         return found

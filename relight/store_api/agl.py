@@ -27,6 +27,7 @@ from relight.store_api.agl_answers import (
 )
 from relight.store_api.agl_calls import PREFIX, AglCall, Routes, call_of, raw_json
 from relight.store_api.agl_wait import unless_gone
+from relight.store_api.grants import own_body
 from relight.types.rollout import Attempt, AttemptedRollout, Rollout
 from relight.types.store import UNSET, ResourcesUpdate, Span, Worker
 
@@ -261,7 +262,7 @@ async def next_numbers(call: AglCall, body: bodies.NextManyRequest) -> bytes:
 )
 async def wait(request: Request, body: bodies.WaitRequest) -> Response:
     """The rollouts that have ended, once all have or `timeout` is over; one request waits 60 s at most."""
-    call = await call_of(request)
+    call, body = await call_of(request), await own_body(request, body)
     return raw_json(await unless_gone(request, _ended(call.store, body, call.complete)) or NULL)
 
 

@@ -17,6 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from relight.store.base import LightningStore
 from relight.store_api.attempt_resources import AttemptResources
+from relight.store_api.grants import own_body
 from relight.store_api.routes import REFERENCE, bodies, parse_body
 from relight.store_api.service import StoreService
 
@@ -78,7 +79,7 @@ class AglCall:
 
 async def call_of(request: Request) -> AglCall:
     """A request with the store that it is for."""
-    return AglCall(request, await request.app.state.lightning(), request.app.state.handover)
+    return AglCall(request, await request.app.state.backend.lightning(), request.app.state.handover)
 
 
 def raw_json(content: bytes, status: int = 200) -> Response:
@@ -103,7 +104,7 @@ class Routes:
             async def endpoint(request: Request) -> Response:
                 raw = await request.body()
                 parsed = parse_body(body, b"{}" if optional and raw.strip() in (b"", b"null") else raw)
-                return raw_json(await handle(await call_of(request), parsed), status)
+                return raw_json(await handle(await call_of(request), await own_body(request, parsed)), status)
 
             bodies.append(body)
             self._add("POST", path, endpoint, handle, answer, status, _body_schema(body, required=not optional))

@@ -13,6 +13,7 @@ from relight.store_api import agl_bodies
 from relight.store_api.agl_answers import attempt_json, page, rollout_json, span_json, whole
 from relight.store_api.agl_bodies import Search
 from relight.store_api.agl_calls import PREFIX, AglCall, Routes, call_of, in_path, raw_json
+from relight.store_api.grants import own_body
 from relight.types.queries import Query as StoreQuery
 from relight.types.rollout import Attempt, Rollout
 from relight.types.store import ResourcesUpdate, Span, Worker
@@ -54,7 +55,7 @@ def register(name: str, path: str, kind: Kind, body: type[Search], encode: Calla
         return page(found, lambda row: encode(row, complete), query.after)
 
     async def query(request: Request, query: Any) -> Response:
-        return raw_json(await search(await call_of(request), query))
+        return raw_json(await search(await call_of(request), await own_body(request, query)))
 
     search.__name__, query.__name__ = f"search_{name}", f"query_{name}"
     search.__doc__ = query.__doc__ = f"A page of {name}."

@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 from fastapi import Request
 
 from relight.errors import OverloadedError
-from relight.store_api.events import Streams
 
 Answer = TypeVar("Answer")
 
@@ -20,10 +19,10 @@ async def unless_gone(request: Request, work: Coroutine[Any, Any, Answer]) -> An
     Raises:
         OverloadedError: the service stops first; any other answer would mean that the caller's time is over.
     """
-    streams: Streams = request.app.state.streams
+    ended: asyncio.Event = request.app.state.ending
     task = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(_left(request))
-    ending = asyncio.ensure_future(streams.ending.wait())
+    ending = asyncio.ensure_future(ended.wait())
     try:
         await asyncio.wait({task, gone, ending}, return_when=asyncio.FIRST_COMPLETED)
         if task.done():

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from starlette.responses import Response
 
-from relight.errors import ConfigError
+from relight.errors import ConfigError, NeedsPostgresError
 from relight.observability.metrics import HttpMetrics
-from relight.observability.redaction import Redactor
-from relight.store.attempts.base import AttemptStore
-from relight.store.base import LightningStore
-from relight.store.database import Database
-from relight.store.spans.ingest import SpanIngest
 from relight.store_api import agl, agl_queries, command_routes, datasets, events, metrics, otlp, routes, views
 from relight.store_api.access import AccessMiddleware
 from relight.store_api.agent_tokens import AgentTokens
 from relight.store_api.attempt_resources import AttemptResources
-from relight.store_api.lightning import RolloutStore
+from relight.store_api.backends import Backend
+from relight.store_api.grants import Grants
 from relight.store_api.problems import add_problem_handlers
 from relight.store_api.served import CountRequests, Requests
 from relight.store_api.service import StoreService
@@ -31,21 +28,20 @@ MAX_TOTAL_BYTES = 256 * 1024 * 1024
 """Bodies of all requests under way; requests above it get 503."""
 ROUTED = (metrics, routes, datasets, views, events, command_routes, agl_queries, agl, otlp)
 """The first matching route counts: `events` is not a command, and `search` is not a rollout's id."""
+ON_POSTGRES = (datasets, views, events, command_routes)
+"""Routes that an in-memory store answers with NeedsPostgresError."""
 
 
 def create_app(
-    store: AttemptStore,
-    database: Database,
+    backend: Backend,
     *,
     token: str | None,
     max_body_bytes: int = MAX_BODY_BYTES,
     max_total_bytes: int = MAX_TOTAL_BYTES,
     retry_seconds: float = 2.0,
-    lightning: LightningStore | None = None,
-    redactor: Redactor | None = None,
     gateway_url: str | None = None,
 ) -> FastAPI:
-    """The app over a store, with `lightning` or Postgres for rollouts. It closes neither store nor database.
+    """The app over a store, which it does not close.
 
     With `gateway_url`, external runners get keys for the gateway.
 
@@ -54,9 +50,6 @@ def create_app(
     """
     if not token:
         raise ConfigError("the store service needs an admin token: set RELIGHT_TOKEN, or write <home>/token")
-    service = StoreService(store, retry_seconds)
-    spans = SpanIngest(database, redactor or Redactor(secrets=[token]))
-    traces = otlp.Otlp(spans)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
@@ -64,18 +57,12 @@ def create_app(
         await aclose(app)
 
     app = FastAPI(title="Relight store", version=version("relight"), lifespan=lifespan, docs_url=None, redoc_url=None)
-    app.state.service = service
-    app.state.database = database
-    app.state.otlp = traces
-    app.state.lightning = RolloutStore(database, spans, lightning)
-    app.state.handover = AttemptResources(database, gateway_url)
-    app.state.streams = events.Streams(database)
-    app.state.snapshot = metrics.Snapshot(database)
-    app.state.requests = Requests()
+    _fill_state(app, backend, retry_seconds, gateway_url)
     app.add_api_route("/healthz", _healthz, include_in_schema=False)
-    app.add_api_route("/readyz", _ready_route(database), include_in_schema=False)
+    app.add_api_route("/readyz", _ready_route(backend), include_in_schema=False)
     for module in ROUTED:
-        app.include_router(module.router)
+        refused = backend.database is None and module in ON_POSTGRES
+        app.include_router(module.router, dependencies=[Depends(_refuse)] if refused else [])
     _complete_schema(app)
     add_problem_handlers(app)
     app.add_middleware(CountRequests, requests=app.state.requests)  # refused requests don't count
@@ -84,17 +71,42 @@ def create_app(
         token=token,
         max_body_bytes=max_body_bytes,
         max_total_bytes=max_total_bytes,
-        agents=AgentTokens(database),
+        agents=AgentTokens(backend.agent_of_token),
+        grants=app.state.grants,
     )
     app.add_middleware(HttpMetrics, path_of=metrics.route_path)  # outermost: refused ones count, too
     return app
 
 
+def _fill_state(app: FastAPI, backend: Backend, retry_seconds: float, gateway_url: str | None) -> None:
+    """What routes find in `app.state`."""
+    database, state = backend.database, app.state
+    state.backend = backend
+    state.database = database
+    state.service = StoreService(backend.attempts, retry_seconds)
+    state.otlp = otlp.Otlp(backend.spans)
+    state.handover = AttemptResources(backend, gateway_url)
+    state.ending = asyncio.Event()
+    state.streams = events.Streams(database, state.ending) if database else None
+    state.grants = Grants(database) if database else None
+    state.snapshot = metrics.Snapshot(database) if database else None
+    state.requests = Requests()
+
+
+async def _refuse() -> None:
+    raise NeedsPostgresError(
+        "this store is in memory, which has no runs, events, data sets and commands: start one on Postgres, "
+        "by `relight up`, or by `relight store` with RELIGHT_POSTGRES_URL"
+    )
+
+
 async def aclose(app: FastAPI) -> None:
-    """Finish what is under way; store and database stay open."""
-    await app.state.streams.aclose()
+    """Finish what is under way; the store stays open."""
+    app.state.ending.set()
+    if app.state.streams:
+        await app.state.streams.tail.aclose()
     await app.state.service.aclose()
-    await app.state.lightning.aclose()
+    await app.state.backend.aclose()
     await app.state.otlp.aclose()
 
 
@@ -114,10 +126,10 @@ async def _healthz() -> Response:
     return Response(b'{"status":"ok"}', media_type="application/json")
 
 
-def _ready_route(database: Database) -> Callable[[], Awaitable[Response]]:
+def _ready_route(backend: Backend) -> Callable[[], Awaitable[Response]]:
     async def _readyz() -> Response:
-        """Postgres answers."""
-        await database.value("ping")
+        """The store answers."""
+        await backend.check()
         return Response(b'{"status":"ready"}', media_type="application/json")
 
     return _readyz

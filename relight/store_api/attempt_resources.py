@@ -13,10 +13,9 @@ from base64 import urlsafe_b64encode
 from typing import TypeGuard
 
 from relight.store.attempts.bound_models import AttemptEndpoint, is_at_gateway
-from relight.store.attempts.postgres import attempt_key
 from relight.store.attempts.tokens import attempt_token
 from relight.store.base import LightningStore
-from relight.store.database import Database
+from relight.store_api.backends import Backend
 from relight.types.resources import LLM, PromptTemplate, ProxyLLM, ResourceUnion
 from relight.types.rollout import AttemptedRollout
 from relight.types.store import ResourcesUpdate
@@ -28,8 +27,8 @@ SEAL_BYTES = 16
 class AttemptResources:
     """Names resources of attempts, and fills them in."""
 
-    def __init__(self, database: Database, gateway_url: str | None) -> None:
-        self._database = database
+    def __init__(self, backend: Backend, gateway_url: str | None) -> None:
+        self._backend = backend
         self._gateway_url = gateway_url
         self._key: bytes | None = None
         self._known: dict[tuple[str, int], bool] = {}
@@ -40,7 +39,7 @@ class AttemptResources:
         resources_id, version = rollout.resources_id, rollout.resources_version
         if resources_id is None or version is None:
             return rollout
-        newest = await self._database.value("newest_resources_version", resources_id)
+        newest = await self._backend.newest_resources_version(resources_id)
         if version == newest and not await self._calls_gateway(store, resources_id, version):
             return rollout
         bound = await self._bound_id(resources_id, rollout.attempt.attempt_id)
@@ -61,15 +60,14 @@ class AttemptResources:
         if base == resources_id:
             return await store.get_resources_by_id(base, version)
         _, attempt_id = _parts(resources_id)
-        pin = await self._database.row("pin_of_attempt", attempt_id)
+        pin = await self._backend.pin_of_attempt(attempt_id)
         if pin is None:  # it was deleted
             return None
-        rollout_id, pinned = pin["rollout_id"], pin["resources_version"] if pin["resources_id"] == base else None
-        update = await store.get_resources_by_id(base, pinned)
+        update = await store.get_resources_by_id(base, pin.resources_version if pin.resources_id == base else None)
         if update is None:
             return None
         token = attempt_token(await self._attempt_key(), attempt_id)
-        place = AttemptEndpoint(self._gateway_url or "", None, rollout_id, attempt_id)
+        place = AttemptEndpoint(self._gateway_url or "", None, pin.rollout_id, attempt_id)
         filled = {
             name: place.bound(resource, token) if self._is_at_gateway(resource) else resource
             for name, resource in update.resources.items()
@@ -100,7 +98,7 @@ class AttemptResources:
 
     async def _attempt_key(self) -> bytes:
         if self._key is None:
-            self._key = await attempt_key(self._database)
+            self._key = await self._backend.attempt_key()
         return self._key
 
 

@@ -129,7 +129,7 @@ def is_answered(command: CommandView) -> bool:
 
 async def _poll(request: Request, seconds: float, read: Callable[[], Awaitable[T]], is_done: Callable[[T], bool]) -> T:
     """Read it until it is done, the time is over, or the service stops."""
-    deadline, ending = time.monotonic() + seconds, request.app.state.streams.ending
+    deadline, ending = time.monotonic() + seconds, request.app.state.ending
     while True:
         found = await read()
         if is_done(found) or time.monotonic() >= deadline or ending.is_set():

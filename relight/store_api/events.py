@@ -2,7 +2,7 @@
 
 A stream begins after `Last-Event-ID` (or `after`, or `since`), else with the present. Every event has the cursor to
 continue from; so has the comment that is sent while nothing happens, so that the cursor of a reader of rare events
-stays recent. Streams end when the service stops, and when their reader does not read.
+stays recent. Streams end when the service stops, when their token ends, and when their reader does not read.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from relight.store.database import Database
 from relight.store.events.log import Event, EventCursor, EventsMissed, Wanted, cursor_now, cursor_since, read_page
 from relight.store.events.tail import EventTail, Page, cursor_at
 from relight.store.runs import views
+from relight.store_api.grants import Grants, own_run
 from relight.types.events import EventKind
 
 router = APIRouter(prefix="/v1/relight", tags=["views"])
@@ -47,21 +48,13 @@ LastId = Annotated[str | None, Header(alias="Last-Event-ID")]
 class Streams:
     """All streams of this process."""
 
-    def __init__(self, database: Database, tail: EventTail | None = None, *, max_streams: int = MAX_STREAMS) -> None:
+    def __init__(self, database: Database, ending: asyncio.Event, *, max_streams: int = MAX_STREAMS) -> None:
         self.database = database
-        self.tail = tail or EventTail(database)
+        self.tail = EventTail(database)
         self.max_streams = max_streams
         self.open = 0
-        self.ending = asyncio.Event()
-
-    def end(self) -> None:
-        """End all streams, because the service stops."""
-        self.ending.set()
-
-    async def aclose(self) -> None:
-        """End all streams, and stop polling."""
-        self.end()
-        await self.tail.aclose()
+        self.ending = ending
+        """Set when the service stops, which ends its streams."""
 
     async def start(self, after: str | None, since: datetime | None) -> tuple[EventCursor, bool]:
         """The cursor at which a stream begins, and whether its first events are no longer kept."""
@@ -81,19 +74,23 @@ class EventStream(Response):
 
     media_type = MEDIA_TYPE
 
-    def __init__(self, streams: Streams, cursor: EventCursor, wanted: Wanted, *, missed: bool, follow: bool) -> None:
+    def __init__(
+        self, streams: Streams, grants: Grants, cursor: EventCursor, wanted: Wanted, *, missed: bool, follow: bool
+    ) -> None:
         super().__init__(headers=HEADERS)
         del self.headers["content-length"]
         self._streams = streams
+        self._grants = grants
         self._cursor = cursor
         self._wanted = wanted
         self._missed = missed
         self._follow = follow
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send events until the reader disconnects, the service stops, or no more can come."""
+        """Send events until the reader disconnects, its token ends, the service stops, or no more can come."""
         self._streams.open += 1
-        jobs = [asyncio.ensure_future(job) for job in (self._tell(send), _left(receive), self._streams.ending.wait())]
+        ends = (_left(receive), self._streams.ending.wait(), self._grants.ended(scope))
+        jobs = [asyncio.ensure_future(job) for job in (self._tell(send), *ends)]
         try:
             await asyncio.wait(jobs, return_when=asyncio.FIRST_COMPLETED)
             telling = jobs[0]
@@ -185,7 +182,7 @@ async def _stream(
     if streams.open >= streams.max_streams:
         raise OverloadedError(f"this service has {streams.open} streams of events already; try again shortly")
     cursor, missed = await streams.start(after, since)
-    return EventStream(streams, cursor, wanted, missed=missed, follow=follow)
+    return EventStream(streams, request.app.state.grants, cursor, wanted, missed=missed, follow=follow)
 
 
 RESPONSES: dict[int | str, dict[str, Any]] = {
@@ -205,7 +202,7 @@ async def read_events(
     last_event_id: LastId = None,
 ) -> EventStream:
     """Changes of all runs and rollouts, of one run or of one rollout."""
-    wanted = Wanted(_storable(run), _storable(rollout), frozenset(kind) if kind else None)
+    wanted = Wanted(_storable(own_run(request, run)), _storable(rollout), frozenset(kind) if kind else None)
     return await _stream(request, wanted, last_event_id or after, since, follow)
 
 

@@ -26,9 +26,10 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from relight.errors import ForbiddenError, InvalidRequestError, OverloadedError, RelightError
-from relight.store.spans.ingest import Outcome, SpanIngest
+from relight.store.spans.ingest import Outcome, SpanSink
 from relight.store.spans.rows import SpanRow
 from relight.store_api.agent_tokens import AGENT_KEY, Agent
+from relight.store_api.grants import foreign_rollouts
 from relight.store_api.otlp_spans import OF_ANOTHER, Decoded, decode_json, decode_protobuf
 from relight.store_api.otlp_wire import TooLargeError
 from relight.store_api.problems import RETRY_AFTER_SECONDS
@@ -46,6 +47,7 @@ INLINE_BYTES = 256 * 1024
 """Larger and compressed bodies are parsed in a thread, one at a time, so that they don't block the event loop."""
 CHUNK_ROWS = 2000
 """Rows of one body that share a transaction."""
+OF_ANOTHER_RUN = "a span is of another run than the token"
 UNKNOWN = 2
 STATUS_CODES = {400: 3, 403: 7, 413: 8, 501: 12, 503: 14}
 """google.rpc's codes of the errors of this route."""
@@ -87,7 +89,7 @@ class Budget:
 class Otlp:
     """Parses trace requests and stores their spans."""
 
-    def __init__(self, ingest: SpanIngest, budget: Budget | None = None) -> None:
+    def __init__(self, ingest: SpanSink, budget: Budget | None = None) -> None:
         self.ingest = ingest
         self.budget = budget or Budget()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="otlp")
@@ -112,8 +114,9 @@ class Otlp:
                 body = await self._in_thread(lambda: inflate(body, encoding, most))
                 take(len(body))
             decoded = await self._decode(body, kind, agent)
-            if not decoded.rows and set(decoded.rejected) == {OF_ANOTHER}:
-                raise ForbiddenError("this token is valid only for spans of its own attempt")
+            await _reject_foreign(request, decoded)
+            if not decoded.rows and decoded.rejected and set(decoded.rejected) <= {OF_ANOTHER, OF_ANOTHER_RUN}:
+                raise ForbiddenError(f"this token is not good for these spans: {'; '.join(decoded.rejected)}")
             rejected = decoded.rejected + refusals(await self._keep(decoded.rows))
         self.ingest.count({"malformed": decoded.rejected.total()})
         return rejected.total(), "; ".join(f"{count} x {reason}" for reason, count in rejected.most_common(MAX_REASONS))
@@ -139,6 +142,15 @@ class Otlp:
         for start in range(0, len(rows), CHUNK_ROWS):
             outcomes += await self.ingest.submit(rows[start : start + CHUNK_ROWS])
         return outcomes
+
+
+async def _reject_foreign(request: Request, decoded: Decoded) -> None:
+    """With a token of one run, leave out spans of others."""
+    foreign = await foreign_rollouts(request, {row.rollout_id for row in decoded.rows})
+    kept = [row for row in decoded.rows if row.rollout_id not in foreign]
+    if foreign:
+        decoded.rejected[OF_ANOTHER_RUN] += len(decoded.rows) - len(kept)
+        decoded.rows = kept
 
 
 async def _read(request: Request, take: Callable[[int], None]) -> bytes:

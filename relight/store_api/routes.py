@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from relight.errors import InvalidRequestError
 from relight.store.attempts.base import AttemptStore
+from relight.store_api.grants import own_body, own_run
 from relight.store_api.problems import describe_faults
 from relight.store_api.service import StoreService
 from relight.types import wire
@@ -55,7 +56,8 @@ def post(path: str, body: type[Body], answer: type[Answer]) -> Callable[[Handler
 
     def register(handle: Handler[Body, Answer]) -> Handler[Body, Answer]:
         async def endpoint(request: Request) -> Response:
-            return json_response(await handle(request.app.state.service, parse_body(body, await request.body())))
+            given = await own_body(request, parse_body(body, await request.body()))
+            return json_response(await handle(request.app.state.service, given))
 
         bodies.append(body)
         schema = {"$ref": REFERENCE.format(model=body.__name__)}
@@ -140,4 +142,5 @@ async def mark_delivered(service: StoreService, body: wire.DeliveryBatch) -> wir
 async def read_engines(request: Request, run: str) -> wire.EngineList:
     """Engines of a run that take calls."""
     service: StoreService = request.app.state.service
-    return wire.EngineList(items=await service.retried(lambda: service.store.engines(run)))
+    wanted = own_run(request, run) or run
+    return wire.EngineList(items=await service.retried(lambda: service.store.engines(wanted)))

@@ -7,11 +7,14 @@ import logging
 import math
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Iterable
+from contextlib import closing
 from functools import partial
+from typing import Any
 
 import uvicorn
 import uvloop
+from fastapi import FastAPI
 
 from relight.errors import RelightError, StoreError
 from relight.observability.redaction import Redactor
@@ -22,8 +25,10 @@ from relight.store.attempts.postgres import PostgresStore
 from relight.store.database import Database, connect_database
 from relight.store.maintenance.partitions import ensure_partitions
 from relight.store.maintenance.retention import Policy, retain
+from relight.store.memory.lightning import PERIOD_SECONDS, InMemoryLightningStore
 from relight.store.queue.sweeper import keep_sweeping
 from relight.store_api.app import create_app
+from relight.store_api.backends import Backend, MemoryBackend, PostgresBackend
 from relight.store_api.served import Requests
 from relight.transport.listening import Server, listen
 from relight.types.wire import WorkerReport
@@ -50,25 +55,28 @@ async def serve(
     host: str = "127.0.0.1",
     port: int = 4747,
     *,
+    memory: bool = False,
     on_ready: Callable[[str], None] | None = None,
     stop: asyncio.Event | None = None,
 ) -> None:
     """Serve until SIGTERM, SIGINT or `stop`; requests under way end first. Port 0 takes a free one.
+
+    With `memory` the store lasts as long as the call, and needs no Postgres.
 
     Raises:
         StoreError: the port is in use.
         ConfigError: no Postgres or no token is set.
         PostgresError: Postgres can't be reached.
     """
-    listener = bind(host, port, "the store service")
-    try:
+    with closing(bind(host, port, "the store service")) as listener:
+        if memory:
+            await serve_memory(settings, InMemoryLightningStore(), listener, on_ready, stop)
+            return
         database = await connect_database(settings, max_size=POOL_SIZE)
         try:
-            await _serve(settings, database, listener, on_ready, stop)
+            await _serve_postgres(settings, database, listener, on_ready, stop)
         finally:
             await database.close()
-    finally:
-        listener.close()
 
 
 def run(settings: Settings, host: str = "127.0.0.1", port: int = 4747) -> None:
@@ -76,21 +84,60 @@ def run(settings: Settings, host: str = "127.0.0.1", port: int = 4747) -> None:
     uvloop.run(serve(settings, host, port))
 
 
-async def _serve(
+async def _serve_postgres(
     settings: Settings,
     database: Database,
     listener: socket.socket,
     on_ready: Callable[[str], None] | None,
     stop: asyncio.Event | None,
 ) -> None:
-    redactor = Redactor(settings.redact_patterns, [settings.token_value or ""])
+    redactor = _redactor(settings)
     store = await PostgresStore.create(database, settings.gateway_url, redactor)
     await ensure_partitions(database)
     await database.execute("forget_strange_events")
-    url = f"http://{listener.getsockname()[0]}:{listener.getsockname()[1]}"
-    app = create_app(store, database, token=settings.token_value, redactor=redactor, gateway_url=settings.gateway_url)
-    report = partial(_own_report, url, app.state.requests)
+    app = _app(settings, PostgresBackend(store, database, redactor))
+    report = partial(_own_report, _url(listener), app.state.requests)
     await store.register_worker(report())
+    side_tasks = (
+        _keep_house(database, Policy(settings.retention_days, settings.retention_bytes)),
+        keep_reporting(store.register_worker, report, Doing()),
+        keep_sweeping(database),
+    )
+    await _serve(settings, app, listener, on_ready, stop, side_tasks)
+
+
+async def serve_memory(
+    settings: Settings,
+    store: InMemoryLightningStore,
+    listener: socket.socket,
+    on_ready: Callable[[str], None] | None,
+    stop: asyncio.Event | None,
+) -> None:
+    """Serve a store in memory, and check its deadlines."""
+    app = _app(settings, MemoryBackend(store, settings.gateway_url, _redactor(settings)))
+    await _serve(settings, app, listener, on_ready, stop, (_keep_sweeping(store),))
+
+
+def _redactor(settings: Settings) -> Redactor:
+    return Redactor(settings.redact_patterns, [settings.token_value or ""])
+
+
+def _app(settings: Settings, backend: Backend) -> FastAPI:
+    return create_app(backend, token=settings.token_value, gateway_url=settings.gateway_url)
+
+
+def _url(listener: socket.socket) -> str:
+    return f"http://{listener.getsockname()[0]}:{listener.getsockname()[1]}"
+
+
+async def _serve(
+    settings: Settings,
+    app: FastAPI,
+    listener: socket.socket,
+    on_ready: Callable[[str], None] | None,
+    stop: asyncio.Event | None,
+    side_tasks: Iterable[Coroutine[Any, Any, None]],
+) -> None:
     config = uvicorn.Config(
         app,
         http="httptools",
@@ -99,16 +146,11 @@ async def _serve(
         limit_concurrency=MAX_REQUESTS,
         timeout_graceful_shutdown=math.ceil(min(DRAIN_SECONDS, settings.drain_seconds)),
     )
-    server = Server(config, lambda: _announce(url, on_ready), app.state.streams.end)
+    server = Server(config, lambda: _announce(_url(listener), on_ready), app.state.ending.set)
     async with asyncio.TaskGroup() as group:
-        side_tasks = [
-            group.create_task(_keep_house(database, Policy(settings.retention_days, settings.retention_bytes))),
-            group.create_task(keep_reporting(store.register_worker, report, Doing())),
-            group.create_task(keep_sweeping(database)),
-            group.create_task(_obey(stop, server)),
-        ]
+        tasks = [group.create_task(task) for task in (*side_tasks, _obey(stop, server))]
         await server.serve(sockets=[listener])
-        for task in side_tasks:
+        for task in tasks:
             task.cancel()
 
 
@@ -140,6 +182,11 @@ async def keep_house_once(database: Database, policy: Policy) -> None:
         for day in await retain(database, policy):
             if day.action == "dropped":
                 log.info("dropped day=%s size_bytes=%d reason=%s", day.day, day.size_bytes, day.reason)
+
+
+async def _keep_sweeping(store: InMemoryLightningStore) -> None:
+    async for _ in Every(PERIOD_SECONDS):
+        await store.sweep()
 
 
 def _own_report(url: str, requests: Requests) -> WorkerReport:

@@ -20,9 +20,9 @@ from relight.types.rollout import Attempt, AttemptedRollout, Rollout, RolloutCon
 from relight.types.store import Span
 from tests.support.postgres import fresh_database_url
 from tests.support.seeds import RUN, seed_rollout, seed_run
-from tests.support.store_service import TOKEN, store_service
+from tests.support.store_service import TOKEN, memory_service, store_service
 
-KINDS = ("memory", "postgres", "http")
+KINDS = ("memory", "postgres", "http", "memory-http")
 
 
 class LightningKit(ABC):
@@ -48,7 +48,7 @@ class MemoryLightningKit(LightningKit):
 
     def __init__(self) -> None:
         self.memory = InMemoryLightningStore()
-        self.store = self.memory
+        self.store: LightningStore = self.memory
 
     async def sweep(self) -> None:
         await self.memory.sweep()
@@ -88,18 +88,24 @@ class PostgresLightningKit(LightningKit):
         await self.database.pool.execute("update rollouts set step = $2 where rollout_id = $1", rollout_id, step)
 
 
-class HttpLightningKit(PostgresLightningKit):
+class ServedKit(LightningKit):
     """A store behind the service, over a socket."""
 
-    def __init__(self, database: Database, store: LightningStore, url: str, service_url: str) -> None:
-        super().__init__(database, store, url)
-        self.service_url = service_url
-        self.token = TOKEN
+    service_url: str
+    token = TOKEN
 
     @asynccontextmanager
     async def elsewhere(self) -> AsyncGenerator[LightningStore]:
         async with LightningStoreClient(self.service_url, self.token) as client:
             yield client
+
+
+class HttpLightningKit(ServedKit, PostgresLightningKit):
+    """A store on Postgres behind the service."""
+
+
+class MemoryHttpLightningKit(ServedKit, MemoryLightningKit):
+    """The twin behind the service."""
 
 
 @asynccontextmanager
@@ -117,6 +123,10 @@ async def lightning_kit(kind: str, postgres_url: str | None) -> AsyncGenerator[L
     """A store of that kind, empty."""
     if kind == "memory":
         yield MemoryLightningKit()
+        return
+    if kind == "memory-http":
+        async with memory_http_kit() as kit:
+            yield kit
         return
     assert postgres_url is not None
     async with fresh_database_url(postgres_url) as url:
@@ -140,7 +150,17 @@ async def http_kit(database: Database, url: str) -> AsyncGenerator[HttpLightning
     """The real service on a free port, and our client."""
     store = await PostgresStore.create(database, "http://gateway")
     async with store_service(store, database) as service_url, LightningStoreClient(service_url, TOKEN) as client:
-        yield HttpLightningKit(database, client, url, service_url)
+        kit = HttpLightningKit(database, client, url)
+        kit.service_url = service_url
+        yield kit
+
+
+@asynccontextmanager
+async def memory_http_kit() -> AsyncGenerator[MemoryHttpLightningKit]:
+    """The service over a store in memory, and our client."""
+    kit = MemoryHttpLightningKit()
+    async with memory_service(kit.memory) as kit.service_url, LightningStoreClient(kit.service_url, TOKEN) as kit.store:
+        yield kit
 
 
 def config(**values: Any) -> RolloutConfig:

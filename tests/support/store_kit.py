@@ -106,7 +106,7 @@ class MemoryKit(StoreKit):
 
     def __init__(self) -> None:
         self.memory = MemoryStore("http://gateway")
-        self.store = self.memory
+        self.store: AttemptStore = self.memory
 
     async def start(self) -> None:
         sampling = {"temperature": 1.0, "max_tokens": None, "top_k": -1, "agent_chooses": False}

@@ -13,9 +13,12 @@ from typing import Any
 import uvicorn
 from uvicorn.server import ServerState
 
+from relight.observability.redaction import Redactor
 from relight.store.attempts.base import AttemptStore
 from relight.store.database import Database
+from relight.store.memory.lightning import InMemoryLightningStore
 from relight.store_api.app import aclose, create_app
+from relight.store_api.backends import Backend, MemoryBackend, PostgresBackend
 from relight.store_api.server import bind
 
 TOKEN = "admin-token"
@@ -31,9 +34,27 @@ async def store_service(
     max_body_bytes: int = 2**26,
     gateway_url: str | None = None,
 ) -> AsyncGenerator[str]:
-    """Serve a store; yields its URL."""
+    """Serve a store on Postgres; yields its URL."""
+    backend = PostgresBackend(store, database, Redactor(secrets=[TOKEN]))
     limits: dict[str, Any] = {"retry_seconds": retry_seconds, "max_body_bytes": max_body_bytes}
-    app = create_app(store, database, token=TOKEN, gateway_url=gateway_url, **limits)
+    async with serving(backend, port=port, gateway_url=gateway_url, **limits) as url:
+        yield url
+
+
+@asynccontextmanager
+async def memory_service(
+    store: InMemoryLightningStore, gateway_url: str = "http://gateway", **limits: Any
+) -> AsyncGenerator[str]:
+    """Serve a store in memory; yields its URL."""
+    backend = MemoryBackend(store, gateway_url, Redactor(secrets=[TOKEN]))
+    async with serving(backend, gateway_url=gateway_url, **limits) as url:
+        yield url
+
+
+@asynccontextmanager
+async def serving(backend: Backend, *, port: int = 0, **options: Any) -> AsyncGenerator[str]:
+    """Serve what there is; yields its URL."""
+    app = create_app(backend, token=TOKEN, **options)
     config = uvicorn.Config(app, http="httptools", access_log=False, log_config=None)
     config.load()
     state = ServerState()
@@ -46,7 +67,7 @@ async def store_service(
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
     finally:
         server.close()
-        app.state.streams.end()
+        app.state.ending.set()
         for connection in list(state.connections):
             connection.shutdown()
         while state.tasks:

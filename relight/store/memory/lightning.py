@@ -2,7 +2,7 @@
 
 One lock is held briefly and never across an await, so any number of threads and event loops may use one store.
 Arguments and results are copied. Nothing survives the process, nothing is evicted and no workflow is started. Deadlines
-are checked when `sweep` is called, or periodically after `start`.
+are checked when `sweep` is called, or periodically after `keep_sweeping`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class InMemoryLightningStore(MemoryCatalogue):
         self._started = time.monotonic()
         self._sweeper: Sweeper | None = None
 
-    def start(self, period_seconds: float = PERIOD_SECONDS) -> Self:
+    def keep_sweeping(self, period_seconds: float = PERIOD_SECONDS) -> Self:
         """Check deadlines periodically from now on, in a thread."""
         self._sweeper = self._sweeper or Sweeper(self._sweep, period_seconds)
         return self
@@ -66,7 +66,7 @@ class InMemoryLightningStore(MemoryCatalogue):
 
     def otlp_traces_endpoint(self) -> str:
         """There is none."""
-        raise NotImplementedError("the store in memory has no OTLP endpoint; start `relight store` for one")
+        raise NotImplementedError("a store in memory has no OTLP endpoint; serve it by a LightningStoreServer for one")
 
     async def statistics(self) -> dict[str, Any]:
         """How much there is."""

@@ -7,6 +7,7 @@ this one fails; so does a span whose rollout or attempt is unknown. Independent 
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from secrets import token_hex
@@ -45,7 +46,34 @@ class Outcome(NamedTuple):
 DUPLICATE = Outcome("duplicate")
 
 
-class SpanIngest:
+class SpanSink(ABC):
+    """Stores rows of spans."""
+
+    def __init__(self, redactor: Redactor | None = None) -> None:
+        self.redactor = redactor or Redactor()
+        self.counts: Counter[str] = Counter()
+        """Numbers of spans by result, since the start."""
+
+    def count(self, states: Mapping[str, int]) -> None:
+        """Count spans by result."""
+        self.counts.update(states)
+        for state, number in states.items():
+            SPANS.labels(state).inc(number)
+
+    @abstractmethod
+    async def submit(self, rows: Sequence[SpanRow]) -> list[Outcome]:
+        """Store rows; returns the result of each, in order.
+
+        Raises:
+            OverloadedError: too many spans wait already.
+        """
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """Wait for what is under way."""
+
+
+class SpanIngest(SpanSink):
     """Stores spans in Postgres; one object for each process is enough."""
 
     def __init__(
@@ -56,10 +84,8 @@ class SpanIngest:
         max_group: int = MAX_GROUP,
         max_waiting: int = MAX_WAITING,
     ) -> None:
+        super().__init__(redactor)
         self.database = database
-        self.redactor = redactor or Redactor()
-        self.counts: Counter[str] = Counter()
-        """Numbers of spans by result, since the start."""
         self._group: GroupCommit[SpanRow, Outcome] = GroupCommit(
             self._flush,
             max_group=max_group,
@@ -68,12 +94,6 @@ class SpanIngest:
             min_beside=MIN_BESIDE,
             name="spans",
         )
-
-    def count(self, states: Mapping[str, int]) -> None:
-        """Count spans by result."""
-        self.counts.update(states)
-        for state, number in states.items():
-            SPANS.labels(state).inc(number)
 
     async def add(self, spans: Sequence[Span]) -> list[Span]:
         """Store spans; returns those that were new, with their sequence ids.
@@ -99,11 +119,7 @@ class SpanIngest:
         ]
 
     async def submit(self, rows: Sequence[SpanRow]) -> list[Outcome]:
-        """Commit rows together with those of other callers; returns the result of each, in order.
-
-        Raises:
-            OverloadedError: too many spans wait already.
-        """
+        """Commit rows together with those of other callers."""
         return await self._group.submit(rows)
 
     async def aclose(self) -> None:

@@ -58,6 +58,10 @@ class SpanRow(NamedTuple):
     bodies: Sequence[Body]
 
 
+_JSON = ("status", "attributes", "events", "links", "resource", "extra", "refs")
+"""Columns of a row that are JSON."""
+
+
 class Packer:
     """Converts one span's fields to redacted JSON, and large values to bodies."""
 
@@ -161,6 +165,15 @@ async def read_spans(database: Database, rows: Iterable[Any]) -> list[Span]:
         for row in await database.fetch("span_bodies", day, list(hashes)):
             bodies[day, row["hash"]] = unpack_body(row["body"])
     return [_span(row, bodies) for row in found]
+
+
+def span_of_row(row: SpanRow) -> Span:
+    """A row that was never stored as a span."""
+    fields = {name: value for name, value in row._asdict().items() if name not in _JSON}
+    fields |= {name: orjson.loads(value) for name in _JSON if (value := getattr(row, name)) is not None}
+    bodies = {(date.min, digest.hex()): unpack_body(body) for digest, body in row.bodies}
+    fields |= {"day": date.min, "bodies": fields.pop("refs", None), "extra": fields.get("extra")}
+    return _span(fields, bodies)
 
 
 def _span(row: Any, bodies: Mapping[tuple[date, str], Any]) -> Span:

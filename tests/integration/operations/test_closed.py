@@ -32,6 +32,7 @@ from relight.store.attempts.postgres import PostgresStore
 from relight.store.database import Database
 from relight.store_api import access
 from relight.store_api.app import create_app
+from relight.store_api.backends import PostgresBackend
 from tests.support.gateway import QuietServer
 from tests.support.seeds import seed_engine
 from tests.support.store_kit import PostgresKit, opened
@@ -139,7 +140,7 @@ async def leaks(
 async def test_every_route_of_the_store_service_refuses_strangers(
     kit: PostgresKit, session: aiohttp.ClientSession
 ) -> None:
-    app = create_app(kit.store, kit.database, token=TOKEN)
+    app = create_app(PostgresBackend(kit.store, kit.database), token=TOKEN)
     paths = routes_of(app) - OPEN
     assert len(paths) > 20
     assert {"/v1/relight/events", "/v1/relight/runs/x/events", "/v1/relight/runs", "/v1/traces"} <= paths

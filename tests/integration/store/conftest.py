@@ -1,4 +1,4 @@
-"""The three attempt stores behind one fixture."""
+"""The attempt stores behind one fixture: in memory and on Postgres, directly and over HTTP."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import pytest
 from relight.store.attempts.client import StoreClient
 from relight.store.attempts.postgres import PostgresStore
 from relight.store.database import Database
+from relight.store.memory.lightning import InMemoryLightningStore
 from tests.support.postgres import fresh_database
 from tests.support.store_kit import MemoryKit, PostgresKit, StoreKit
-from tests.support.store_service import TOKEN, store_service
+from tests.support.store_service import TOKEN, memory_service, store_service
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ async def postgres_kit(database: Database, postgres_store: PostgresStore) -> Pos
     return kit
 
 
-@pytest.fixture(params=["memory", "postgres", "http"])
+@pytest.fixture(params=["memory", "postgres", "http", "memory-http"])
 async def kit(request: pytest.FixtureRequest, postgres_url: str) -> AsyncGenerator[StoreKit]:
     """Each store in turn, with the run `demo` and the rollout `r1`."""
     async with make_kit(request.param, postgres_url) as kit:
@@ -44,6 +45,12 @@ async def make_kit(kind: str, postgres_url: str) -> AsyncGenerator[StoreKit]:
     """A store of that kind, empty."""
     if kind == "memory":
         yield MemoryKit()
+        return
+    if kind == "memory-http":
+        kit, outside = MemoryKit(), InMemoryLightningStore()
+        kit.memory.tables = outside.tables
+        async with memory_service(outside) as url, StoreClient(url, TOKEN, retry_seconds=5) as kit.store:
+            yield kit
         return
     async with fresh_database(postgres_url) as database:
         store = await PostgresStore.create(database, "http://gateway")

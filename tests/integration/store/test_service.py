@@ -24,6 +24,7 @@ from relight.store.attempts.postgres import PostgresStore
 from relight.store.database import Database
 from relight.store_api.access import AccessMiddleware
 from relight.store_api.app import create_app
+from relight.store_api.backends import PostgresBackend
 from relight.store_api.server import serve
 from tests.support.store_kit import PostgresKit
 from tests.support.store_service import TOKEN, store_service
@@ -51,7 +52,7 @@ def basic(user: str, password: str) -> dict[str, str]:
 async def test_no_route_but_healthz_answers_without_the_right_token(
     url: str, session: aiohttp.ClientSession, database: Database, postgres_store: PostgresStore
 ) -> None:
-    app = create_app(postgres_store, database, token=TOKEN)
+    app = create_app(PostgresBackend(postgres_store, database), token=TOKEN)
     routes = [
         (cast(Any, route).path, method) for route in app.routes for method in getattr(route, "methods", None) or ["GET"]
     ]

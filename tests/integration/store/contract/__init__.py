@@ -1,4 +1,4 @@
-"""What every rollout store holds: the in-memory twin, Postgres, and our client against the real service.
+"""What every rollout store holds: in memory and on Postgres, directly and by our client against the real service.
 
 The list is Agent Lightning 0.3's: the 64 invariants that its own tests hold. Each test names those that it holds in
 its docstring, and `test_completeness.py` sees to it that none is forgotten. Where Relight decides otherwise the test
@@ -31,5 +31,5 @@ holds Relight's rule. These are:
   by memory pressure; so there are no thresholds and no read that raises.
 - 59: every call of our client may be repeated by it, as it carries a key: a lost answer makes neither a second
   rollout nor a lost one. `get_*` never turns an error into None. A wait is one long poll, of any length.
-- 64: our client is picklable; a service is not, it is a process and not an object.
+- 64: our client is picklable; a server is not, it is a thread of its process.
 """

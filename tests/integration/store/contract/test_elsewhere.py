@@ -8,7 +8,7 @@ import threading
 
 from relight.store.base import LightningStore
 from relight.types.rollout import AttemptStatus
-from tests.support.lightning_kit import HttpLightningKit, LightningKit, begin, claimed, rollout_of, span_of
+from tests.support.lightning_kit import LightningKit, ServedKit, begin, claimed, rollout_of, span_of
 
 SCRIPT = """
 import asyncio, sys
@@ -66,7 +66,7 @@ async def test_loops_in_several_threads_share_the_queue(kit: LightningKit) -> No
     assert len(taken) == len(set(taken)) == 30
 
 
-async def test_what_another_process_writes_is_there(service: HttpLightningKit) -> None:
+async def test_what_another_process_writes_is_there(service: ServedKit) -> None:
     """Invariant 58."""
     made = await service.store.enqueue_rollout("x")
     child = await asyncio.create_subprocess_exec(sys.executable, "-c", SCRIPT, service.service_url, service.token)

@@ -219,7 +219,7 @@ async def test_the_worker_of_an_overdue_attempt_is_unknown(kit: LightningKit) ->
 
 
 async def test_the_store_in_memory_finds_what_is_overdue_by_itself_once_it_is_started() -> None:
-    store = InMemoryLightningStore().start(period_seconds=0.01)
+    store = InMemoryLightningStore().keep_sweeping(period_seconds=0.01)
     rollout = await store.start_rollout("x", config=RolloutConfig(timeout_seconds=0.05))
     (ended,) = await store.wait_for_rollouts(rollout_ids=[rollout.rollout_id], timeout=30)
     assert ended.status == "failed"

@@ -13,12 +13,12 @@ import pytest
 from relight.errors import RelightError, StoreError
 from relight.store.client import LightningStoreClient
 from relight.store_api.server import bind
-from tests.support.lightning_kit import HttpLightningKit, begin, running
+from tests.support.lightning_kit import ServedKit, begin, running
 from tests.support.lossy_proxy import lossy_proxy
 
 
 @pytest.fixture
-async def http(service: HttpLightningKit) -> AsyncGenerator[aiohttp.ClientSession]:
+async def http(service: ServedKit) -> AsyncGenerator[aiohttp.ClientSession]:
     """A plain HTTP client with the token."""
     headers = {"Authorization": f"Bearer {service.token}"}
     async with aiohttp.ClientSession(service.service_url, headers=headers) as session:
@@ -40,7 +40,7 @@ async def test_a_query_that_makes_no_sense_is_400(http: aiohttp.ClientSession, q
     assert "Traceback" not in str(body)
 
 
-async def test_get_and_search_agree(service: HttpLightningKit, http: aiohttp.ClientSession) -> None:
+async def test_get_and_search_agree(service: ServedKit, http: aiohttp.ClientSession) -> None:
     """Invariant 53."""
     rollout = await running(service.store)
     await service.store.enqueue_rollout("x")
@@ -60,7 +60,7 @@ async def test_get_and_search_agree(service: HttpLightningKit, http: aiohttp.Cli
         assert got["total"] == 1 or "sort_by" in body
 
 
-async def test_a_cursor_of_the_wire_pages_to_the_end(service: HttpLightningKit, http: aiohttp.ClientSession) -> None:
+async def test_a_cursor_of_the_wire_pages_to_the_end(service: ServedKit, http: aiohttp.ClientSession) -> None:
     """Ours: cursors."""
     made = [(await service.store.start_rollout(number)).rollout_id for number in range(5)]
     plain = await answer(http.post("/v1/agl/rollouts/search", json={"limit": 2}))
@@ -79,7 +79,7 @@ async def test_a_cursor_of_the_wire_pages_to_the_end(service: HttpLightningKit, 
     assert (status, "cursor: 'page-2'" in got["detail"]) == (422, True)
 
 
-async def test_a_page_of_no_attempts_has_a_total(service: HttpLightningKit, http: aiohttp.ClientSession) -> None:
+async def test_a_page_of_no_attempts_has_a_total(service: ServedKit, http: aiohttp.ClientSession) -> None:
     """Invariant 7."""
     rollout = await begin(service.store)
     path = f"/v1/agl/rollouts/{rollout.rollout_id}/attempts"
@@ -90,14 +90,14 @@ async def test_a_page_of_no_attempts_has_a_total(service: HttpLightningKit, http
     assert status == 400
 
 
-async def test_other_origins_are_not_let_in(service: HttpLightningKit, http: aiohttp.ClientSession) -> None:
+async def test_other_origins_are_not_let_in(service: ServedKit, http: aiohttp.ClientSession) -> None:
     """Invariant 54."""
     async with http.get("/v1/agl/statistics", headers={"Origin": "http://elsewhere"}) as response:
         assert response.status == 200
         assert "Access-Control-Allow-Origin" not in response.headers
 
 
-async def test_a_lost_answer_makes_no_second_rollout_and_loses_none(service: HttpLightningKit) -> None:
+async def test_a_lost_answer_makes_no_second_rollout_and_loses_none(service: ServedKit) -> None:
     """Invariant 59."""
     async with lossy_proxy(service.service_url) as (url, losses), LightningStoreClient(url, service.token) as client:
         made = [(await client.enqueue_rollout(number)).rollout_id for number in range(3)]
@@ -118,7 +118,7 @@ async def test_a_service_that_is_away_is_an_error_and_not_none() -> None:
             await client.get_rollout_by_id("ro-1")
 
 
-async def test_the_wrong_token_is_refused_at_once(service: HttpLightningKit) -> None:
+async def test_the_wrong_token_is_refused_at_once(service: ServedKit) -> None:
     """Invariant 59."""
     async with LightningStoreClient(service.service_url, "wrong") as client:
         with pytest.raises(RelightError):
@@ -137,7 +137,7 @@ async def test_metrics_are_exported(http: aiohttp.ClientSession) -> None:
         assert "# TYPE" in await response.text()
 
 
-async def test_client_and_service_count_alike(service: HttpLightningKit, http: aiohttp.ClientSession) -> None:
+async def test_client_and_service_count_alike(service: ServedKit, http: aiohttp.ClientSession) -> None:
     """Invariant 61."""
     await running(service.store)
     status, body = await answer(http.get("/v1/agl/statistics"))
@@ -154,9 +154,7 @@ async def test_a_busy_port_is_refused_loudly() -> None:
         bind("127.0.0.1", taken.getsockname()[1], "the second")
 
 
-async def test_traces_are_taken_zipped_and_nothing_else_is(
-    service: HttpLightningKit, http: aiohttp.ClientSession
-) -> None:
+async def test_traces_are_taken_zipped_and_nothing_else_is(service: ServedKit, http: aiohttp.ClientSession) -> None:
     """Invariant 63."""
     rollout = await begin(service.store)
     ids = {
@@ -195,14 +193,14 @@ def _traces(ids: dict[str, str]) -> bytes:
     return request.SerializeToString()
 
 
-async def test_a_client_can_be_pickled(service: HttpLightningKit) -> None:
+async def test_a_client_can_be_pickled(service: ServedKit) -> None:
     """Invariant 64."""
     await service.store.enqueue_rollout("x")
     async with pickle.loads(pickle.dumps(service.store)) as copy:
         assert (await copy.query_rollouts()).total == 1
 
 
-async def test_the_token_may_lie_in_the_url(service: HttpLightningKit) -> None:
+async def test_the_token_may_lie_in_the_url(service: ServedKit) -> None:
     """Ours: 0.3's clients have no other place for it."""
     host = service.service_url.removeprefix("http://")
     async with LightningStoreClient(f"http://relight:{service.token}@{host}") as client:
