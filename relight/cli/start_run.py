@@ -13,7 +13,7 @@ from relight.errors import ConfigError, NotFoundError
 from relight.operators.start_requests import REFUSED
 from relight.operators.starting import start_run
 from relight.types.names import train_id
-from relight.types.run_file import RunFile, differing_keys
+from relight.types.run_file import RunFile, differing_keys, known_keys
 
 
 async def launch(client: Client, reader: StoreReader, queue: str, run: str, file: RunFile) -> bool:
@@ -54,7 +54,7 @@ def require_same(run: str, known: dict[str, Any], file: RunFile) -> None:
         ConfigError: it names the keys that differ.
     """
     try:
-        before = RunFile.model_validate({key: value for key, value in known.items() if key in RunFile.model_fields})
+        before = RunFile.model_validate(known_keys(known))
     except ValidationError:
         return  # written by another release: the workflow judges
     keys = differing_keys(before.model_dump(mode="json"), file.model_dump(mode="json"))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, cast
 
 import orjson
@@ -35,18 +36,21 @@ def as_emitted(item: Any) -> EmittedSpan:
 
 
 def _is_opentelemetry(item: Any) -> bool:
-    """OpenTelemetry's ids are numbers, and its times count nanoseconds."""
-    return isinstance(field_of(field_of(item, "context"), "trace_id"), int)
+    """OpenTelemetry's ids are numbers, and its times count nanoseconds. One that was made by hand may have no ids."""
+    return isinstance(field_of(field_of(item, "context"), "trace_id"), int) or (
+        hasattr(item, "instrumentation_scope") and hasattr(item, "get_span_context")
+    )
 
 
 def from_opentelemetry(readable: Any) -> EmittedSpan:
     """A `ReadableSpan` that has ended, or is under way."""
     context, parent = readable.context, readable.parent
+    made = make_span(readable.name, {})
     status, description = _status(readable.status)
     started = seconds(readable.start_time)
     return EmittedSpan(
-        trace_id=f"{context.trace_id:032x}",
-        span_id=f"{context.span_id:016x}",
+        trace_id=f"{context.trace_id:032x}" if context else made["trace_id"],
+        span_id=f"{context.span_id:016x}" if context else made["span_id"],
         parent_id=f"{parent.span_id:016x}" if parent else None,
         name=readable.name,
         status=status or "UNSET",
@@ -86,18 +90,28 @@ def _from_fields(item: Any) -> EmittedSpan:
     span = make_span(field_of(item, "name"), field_of(item, "attributes") or {})
     given = cast("dict[str, Any]", span)
     for name in ("trace_id", "span_id", "parent_id"):
-        if isinstance(value := field_of(item, name), str) and value:
-            given[name] = clean_text(value, 64)
+        value = field_of(item, name) or field_of(field_of(item, "context"), name)
+        if isinstance(value, str) and value:
+            given[name] = clean_text(value.removeprefix("0x"), 64)
     for name in ("events", "links"):
         given[name] = _listed(field_of(item, name))
-    if isinstance(start := field_of(item, "start_time"), int | float):
-        span["start_time"] = float(start)
-    end = field_of(item, "end_time", span["end_time"])
-    span["end_time"] = float(end) if isinstance(end, int | float) else None
+    if (start := _unix_seconds(field_of(item, "start_time"))) is not None:
+        span["start_time"] = start
+    span["end_time"] = _unix_seconds(field_of(item, "end_time", span["end_time"]))
     status, description = _status(field_of(item, "status"))
     span["status"] = status or span["status"]
     span["status_description"] = description or field_of(item, "status_description")
     return span
+
+
+def _unix_seconds(time: Any) -> float | None:
+    """A time in seconds, or as ISO 8601 text, which OpenTelemetry's `to_json` writes."""
+    if isinstance(time, str):
+        try:
+            return datetime.fromisoformat(time).timestamp()
+        except ValueError:
+            return None
+    return float(time) if isinstance(time, int | float) else None
 
 
 def _status(status: Any) -> tuple[str | None, str | None]:

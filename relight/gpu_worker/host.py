@@ -37,6 +37,7 @@ from relight.store.database import Connection, Database
 from relight.store.runs.lifecycle import lock_wanted
 from relight.store.training import ledger
 from relight.store.training.plans import begin_update
+from relight.types.names import POLICY
 from relight.types.payloads import EngineState, GpuClaim, RunRequest, StepInput, UpdateResult
 from relight.types.run_file import RunFile
 
@@ -316,7 +317,7 @@ class GpuHost:
     async def _record_given_model(self, run: str, model_dir: Path) -> None:
         if await ledger.get_version(self.db, run, 0) is None:
             digest = await asyncio.to_thread(weights_digest_of, model_dir)
-            columns = (run, 0, 0, digest, str(model_dir), None)
+            columns = (run, POLICY, 0, 0, digest, str(model_dir), None)
             await self.db.execute("insert_version", *columns)
 
     async def _trainer(self, service: ServedRun) -> TrainerProcess:

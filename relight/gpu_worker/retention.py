@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from relight.errors import StorageError
 from relight.gpu_worker.version_files import VersionFiles
 from relight.store.database import Database
+from relight.types.names import POLICY
 from relight.types.run_file import Checkpoints, RunFile
 
 log = logging.getLogger(__name__)
@@ -99,15 +100,16 @@ class VersionRetention:
     ) -> list[str]:
         """Record that files are deleted; returns which. Files that a fork has come to need meanwhile are kept."""
         deleted: list[str] = []
+        version = (POLICY, row.version)
         async with self.db.transaction() as connection:
             for name, path, wanted in (
                 ("forget_checkpoint", row.checkpoint_path, checkpoint),
                 ("forget_export", row.export_path, export),
             ):
-                if wanted and path and await self.db.value(name, run, row.version, connection=connection) is not None:
+                if wanted and path and await self.db.value(name, run, *version, connection=connection) is not None:
                     deleted.append(path)
             if inherited_from and export and row.export_path in deleted:
-                await self.db.execute("release_fork", inherited_from, row.version, connection=connection)
+                await self.db.execute("release_fork", inherited_from, *version, connection=connection)
         return deleted
 
     async def _delete_unneeded_of_parent(self, run: str) -> None:
@@ -126,5 +128,5 @@ class VersionRetention:
                 score=row["score"],
                 fence=row["fence"],
             )
-            for row in await self.db.fetch("stored_versions", run)
+            for row in await self.db.fetch("stored_versions", run, POLICY)
         ]

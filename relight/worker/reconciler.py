@@ -27,7 +27,7 @@ from relight.store.runs import lifecycle
 from relight.store.runs.health import ACTOR, find_stalls
 from relight.types import names
 from relight.types.payloads import FinishInput, Notice
-from relight.types.run_file import RunFile, parse_run_file
+from relight.types.run_file import known_keys, parse_run_file
 
 log = logging.getLogger(__name__)
 
@@ -119,7 +119,7 @@ async def _drive_again(db: Database, client: Client, queue: str, run: Mapping[st
     if not await db.value("drive_again", name, run["epoch"], len(BACKOFF_SECONDS)):
         return False
     try:
-        file = parse_run_file({key: value for key, value in run["file"].items() if key in RunFile.model_fields})
+        file = parse_run_file(known_keys(run["file"]))
         await start_run(client, queue, name, file, {"actor": ACTOR})
     except (
         ConfigError,

@@ -171,7 +171,7 @@ async def find_stored(
 ) -> tuple[str, int] | None:
     """Id and number of rows of a set in the store, named or by its id; None for a path or URL.
 
-    Within a transaction a named set keeps its name until that ends.
+    Within a transaction a named set keeps its name, and one that is given by its id its rows, until that ends.
 
     Raises:
         DatasetError: there is no such set, or a row lacks a field.
@@ -181,6 +181,8 @@ async def find_stored(
         return None
     if connection is not None and kind == "store":
         await database.execute("lock_dataset_name", name, connection=connection)
+    elif connection is not None:
+        await database.execute("hold_datasets", [name], connection=connection)
     row = await database.row("find_named_dataset" if kind == "store" else "get_dataset", name, connection=connection)
     if row is None:
         mend = "send it with `relight data put`" if kind == "store" else "give a path or a URL"

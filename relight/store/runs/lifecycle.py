@@ -113,7 +113,6 @@ async def _insert_run(
         "insert_run",
         begin.run,
         begin.file.model_dump(mode="json"),
-        file_hash(begin.file),
         begin.driver,
         steps,
         train_id,

@@ -13,6 +13,7 @@ from typing import Any
 
 from relight.errors import ConfigError
 from relight.store.database import Connection, Database
+from relight.types.names import POLICY
 from relight.types.payloads import BeginInput, Parent
 from relight.types.run_file import RunFile
 
@@ -73,17 +74,18 @@ async def record_lineage(db: Database, connection: Connection, begin: BeginInput
 
 async def _start_from(db: Database, connection: Connection, run: str, parent: Parent) -> None:
     """The parent's version becomes the child's, under the same number."""
-    version = await db.row("fork_version", parent.run, parent.step, connection=connection)
+    version = await db.row("fork_version", parent.run, POLICY, parent.step, connection=connection)
     if version is None:
-        found = await db.fetch("checkpointed_versions", parent.run, connection=connection)
-        lost = await db.row("get_version", parent.run, parent.step, connection=connection)
+        found = await db.fetch("checkpointed_versions", parent.run, POLICY, connection=connection)
+        lost = await db.row("get_version", parent.run, POLICY, parent.step, connection=connection)
         deleted_at = lost["checkpoint_deleted_at"] if lost else None
         there = [int(row["version"]) for row in found]
         raise ConfigError(missing_checkpoint(parent.run, parent.step, deleted_at, there))
+    key = (run, POLICY, parent.step)
     columns = ("fence", "weights_hash", "export_path", "checkpoint_path")
-    await db.execute("insert_version", run, parent.step, *(version[name] for name in columns), connection=connection)
+    await db.execute("insert_version", *key, *(version[name] for name in columns), connection=connection)
     columns = ("export_digest", "checkpoint_digest", "export_bytes", "checkpoint_bytes")
-    await db.execute("describe_files", run, parent.step, *(version[name] for name in columns), connection=connection)
+    await db.execute("describe_files", *key, *(version[name] for name in columns), connection=connection)
 
 
 async def _check_replay(db: Database, connection: Connection, parent: Mapping[str, Any], begin: BeginInput) -> None:

@@ -12,6 +12,7 @@ import orjson
 from relight.errors import NotFoundError
 from relight.store.database import Connection, Database
 from relight.store.workers import GONE_SECONDS
+from relight.types.names import POLICY
 from relight.types.views import (
     AttemptView,
     AuditView,
@@ -60,7 +61,7 @@ async def get_run(database: Database, run: str) -> RunView:
         rows = await database.fetch("view_runs", run, 1, connection=connection)
         if not rows:
             raise NotFoundError(f"there is no run {run!r}; `relight runs` lists them")
-        marks = await database.row("view_version_marks", run, connection=connection)
+        marks = await database.row("view_version_marks", run, POLICY, connection=connection)
         engines = await database.fetch("view_engines", run, connection=connection)
         hosts = await database.fetch("view_gpu_hosts", run, connection=connection)
         return RunView.model_validate(

@@ -42,8 +42,9 @@ delete from dataset_names where name = $1
 select n.name, n.dataset_id, n.upload, n.updated_at, d.row_count as rows,
        array(select run from runs where n.dataset_id in (train_dataset, eval_dataset) order by created_at)
        || array(select c.run from commands c where c.action = 'start' and c.done_at is null
-                and 'store:' || n.name in (c.value -> 'file' -> 'data' ->> 'train',
-                                           c.value -> 'file' -> 'data' ->> 'evaluation')) as runs
+                and array['store:' || n.name, 'dataset:' || n.dataset_id]
+                    && array[c.value -> 'file' -> 'data' ->> 'train', c.value -> 'file' -> 'data' ->> 'evaluation']
+          ) as runs
 from dataset_names n join datasets d using (dataset_id)
 where case when $1::text is null then n.name > $2 else n.name = $1 end
 order by n.name limit $3
@@ -70,7 +71,10 @@ select from datasets where dataset_id = $1 for update
 select count(*) from (select from datasets where dataset_id = any($1) for key share) held
 
 -- name: drop_unused_dataset
--- Rows that no name and no run needs any more.
+-- Rows that no name, no run and no requested start needs any more.
 delete from datasets d where dataset_id = $1
   and not exists (select from dataset_names n where n.dataset_id = d.dataset_id)
   and not exists (select from runs r where d.dataset_id in (r.train_dataset, r.eval_dataset))
+  and not exists (select from commands c where c.action = 'start' and c.done_at is null
+                  and 'dataset:' || d.dataset_id in (c.value -> 'file' -> 'data' ->> 'train',
+                                                     c.value -> 'file' -> 'data' ->> 'evaluation'))

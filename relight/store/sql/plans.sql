@@ -104,7 +104,8 @@ returning step
 -- name: evaluation_figures
 -- Of the whole evaluation (source null), and of each data source that its tasks name, in so many characters that
 -- a metric's name takes them.
--- $3: rewards by failure class, 0 for the others; $4: the reward with which a sample passes.
+-- $3: rewards by failure class, 0 for the others; $4: the reward with which a sample passes;
+-- one without a reward has failed.
 with played as (
     select r.group_number, nullif(left(t.task ->> 'data_source', 200), '') as source, r.reward, r.status, r.created_at,
            r.ended_at,
@@ -114,7 +115,7 @@ with played as (
 ), by_task as (
     select source, group_number, count(*) as samples, sum(value) as value, sum(reward) as reward,
            count(reward) as rewarded, count(*) filter (where status <> 'succeeded') as failed,
-           case when count(*) > 1 then stddev_pop(value) end as spread, bool_or(value >= $4) as passed,
+           case when count(*) > 1 then stddev_pop(value) end as spread, coalesce(bool_or(reward >= $4), false) as passed,
            min(created_at) as created_at, max(ended_at) as ended_at
     from played group by source, group_number
 )

@@ -19,7 +19,7 @@ from relight.adapter.rows import Generation, TrainingRow, temperature_of_logprob
 from relight.errors import LeaseLostError, NotFoundError
 from relight.store.database import Connection, Database
 from relight.store.training.plans import ResolvedPlan
-from relight.types.upstreams import POLICY
+from relight.types.names import POLICY
 
 _HASHED = sorted(set(TrainingRow.model_fields) - {"rollout_id"})
 
@@ -52,6 +52,7 @@ class Version:
     weights_hash: str
     export_path: str
     checkpoint_path: str | None
+    policy: str = POLICY
     fence: int = 0
     """Of the lease under which it was made."""
     export_digest: str | None = None
@@ -113,7 +114,7 @@ async def read_generations(db: Database, run: str, step: int, attempts: Sequence
     """Delivered generations with token ids, by attempt, in order. One without ids is left out, never guessed."""
     days = [row["day"] for row in await db.fetch("days_of_step", run, step)]
     found: dict[str, list[Generation]] = defaultdict(list)
-    for row in await db.fetch("delivered_generations", days, list(attempts)):
+    for row in await db.fetch("delivered_generations", days, list(attempts), POLICY):
         if row["prompt_token_ids"] and row["token_ids"] and row["logprobs"]:
             found[row["attempt_id"]].append(
                 Generation(
@@ -154,10 +155,10 @@ async def write_ledger(
             )
         )
         if columns:
-            await db.execute("insert_step_rollouts", run, step, *map(list, columns), connection=connection)
+            await db.execute("insert_step_rollouts", run, POLICY, step, *map(list, columns), connection=connection)
             await db.execute_many(
                 "insert_training_row",
-                [(run, step, number, *dict(row).values()) for number, row in enumerate(rows)],
+                [(run, POLICY, step, number, *dict(row).values()) for number, row in enumerate(rows)],
                 connection=connection,
             )
         await db.execute("step_ledgered", run, step, digest, finite(metrics), connection=connection)
@@ -168,7 +169,7 @@ async def read_rows(db: Database, run: str, step: int) -> list[TrainingRow]:
     """The rows of a ledgered step, as they were written."""
     return [
         TrainingRow(**{name: row[name] for name in TrainingRow.model_fields})
-        for row in await db.fetch("training_rows_of", run, step)
+        for row in await db.fetch("training_rows_of", run, POLICY, step)
     ]
 
 
@@ -179,17 +180,17 @@ def finite(values: Mapping[str, float]) -> dict[str, float]:
 
 async def get_version(db: Database, run: str, version: int) -> Version | None:
     """A published version, or None."""
-    return _version(await db.row("get_version", run, version))
+    return _version(await db.row("get_version", run, POLICY, version))
 
 
 async def newest_version(db: Database, run: str) -> Version | None:
     """The newest published version, or None."""
-    return _version(await db.row("newest_version", run))
+    return _version(await db.row("newest_version", run, POLICY))
 
 
 async def newest_checkpoint(db: Database, run: str, up_to: int) -> Version | None:
     """The newest version up to `up_to` from which training can continue; version 0 is the given model."""
-    return _version(await db.row("newest_checkpoint", run, up_to))
+    return _version(await db.row("newest_checkpoint", run, POLICY, up_to))
 
 
 def _version(row: Any) -> Version | None:
@@ -221,6 +222,7 @@ async def record_version(
         await db.execute(
             "insert_version",
             run,
+            version.policy,
             version.version,
             fence,
             version.weights_hash,
@@ -243,14 +245,14 @@ async def replace_export(db: Database, run: str, version: Version, lease: tuple[
     async with db.transaction() as connection:
         await check_lease(db, connection, name, holder, fence)
         columns = (version.weights_hash, version.export_path)
-        await db.execute("replace_export", run, version.version, *columns, connection=connection)
+        await db.execute("replace_export", run, version.policy, version.version, *columns, connection=connection)
         await _describe_files(db, connection, run, version)
 
 
 async def _describe_files(db: Database, connection: Connection, run: str, version: Version) -> None:
     digests = (version.export_digest, version.checkpoint_digest)
     sizes = (version.export_bytes, version.checkpoint_bytes)
-    await db.execute("describe_files", run, version.version, *digests, *sizes, connection=connection)
+    await db.execute("describe_files", run, version.policy, version.version, *digests, *sizes, connection=connection)
 
 
 async def check_lease(db: Database, connection: Connection, name: str, holder: str, fence: int) -> None:
@@ -259,7 +261,7 @@ async def check_lease(db: Database, connection: Connection, name: str, holder: s
     Raises:
         LeaseLostError: the lease was lost.
     """
-    row = await db.row("lock_lease", name, connection=connection)
+    row = await db.row("lock_lease", name, POLICY, connection=connection)
     if row is None or row["fence"] != fence or row["holder"] != holder:
         raise LeaseLostError(f"lease {name} (fence {fence}) was lost{' to ' + str(row['holder']) if row else ''}")
 
@@ -283,21 +285,21 @@ async def record_step(
 
 async def write_trainer_logprobs(db: Database, run: str, step: int, logprobs: Sequence[Sequence[float]]) -> None:
     """Store the trainer's logprobs of the rows beside the sampler's."""
-    rows = [(run, step, number, list(values)) for number, values in enumerate(logprobs)]
+    rows = [(run, POLICY, step, number, list(values)) for number, values in enumerate(logprobs)]
     await db.execute_many("set_trainer_logprobs", rows)
 
 
 async def take_lease(db: Database, name: str, holder: str, seconds: float) -> int | None:
     """Take a lease with a new fence; None while another process holds it."""
-    fence = await db.value("take_lease", name, holder, seconds)
+    fence = await db.value("take_lease", name, POLICY, holder, seconds)
     return None if fence is None else int(fence)
 
 
 async def renew_lease(db: Database, name: str, holder: str, fence: int, seconds: float) -> bool:
     """Renew a lease; False if it was lost."""
-    return await db.value("renew_lease", name, holder, fence, seconds) is not None
+    return await db.value("renew_lease", name, POLICY, holder, fence, seconds) is not None
 
 
 async def release_lease(db: Database, name: str, holder: str, fence: int) -> None:
     """Release a lease."""
-    await db.execute("release_lease", name, holder, fence)
+    await db.execute("release_lease", name, POLICY, holder, fence)

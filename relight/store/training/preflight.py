@@ -17,7 +17,6 @@ from relight.types import names
 from relight.types.payloads import PreflightState, RunRequest
 from relight.types.rollout import FailureClass
 from relight.types.run_file import RunFile
-from relight.types.upstreams import POLICY
 
 SETS = {"train": "training", "val": "evaluation"}
 """The modes of its rollouts, and their names in messages."""
@@ -72,7 +71,7 @@ async def advance(db: Database, request: RunRequest) -> tuple[PreflightState, bo
 
 
 async def _rows(db: Database, connection: Connection, run: str) -> list[Row]:
-    return [dict(row) for row in await db.fetch("preflight_rollouts", run, POLICY, connection=connection)]
+    return [dict(row) for row in await db.fetch("preflight_rollouts", run, names.POLICY, connection=connection)]
 
 
 async def _unfinished(db: Database, connection: Connection, run: Row, file: RunFile) -> list[Row]:
@@ -144,7 +143,7 @@ def _why_nothing_trains(row: Row) -> str:
         return f"the engine returned no token ids and logprobs for its {row['calls']} model calls, so nothing can train"
     return (
         "the agent ended without calling the model that is trained, so nothing can train; it has to call the base URL "
-        f"that it gets, with model {POLICY!r}"
+        f"that it gets, with model {names.POLICY!r}"
     )
 
 

@@ -53,6 +53,8 @@ async def test_a_claim_brings_the_key_of_its_own_attempt(store: LightningStoreCl
     assert shown.resources_id == added.resources_id
     again = await store.enqueue_rollout("y", resources_id=claim.resources_id)
     assert again.resources_id == added.resources_id
+    changed = await store.update_rollout(again.rollout_id, resources_id=claim.resources_id)
+    assert (changed.resources_id, changed.resources_version) == (again.resources_id, again.resources_version)
     await store.update_attempt(shown.rollout_id, "latest", status=AttemptStatus.SUCCEEDED)
     await store.delete_rollout(shown.rollout_id)
     assert await store.get_resources_by_id(claim.resources_id) is None

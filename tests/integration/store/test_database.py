@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from datetime import timedelta
+from pathlib import Path
 
 import asyncpg
 import pytest
 
+import relight
 from relight.errors import ConflictError, InvalidRequestError, NotFoundError, PostgresError
 from relight.store.attempts.postgres import PostgresStore
 from relight.store.database import Database, migrations, queries
@@ -40,6 +43,18 @@ async def test_every_named_query_is_understood_by_postgres(database: Database) -
                 await connection.prepare(text)
             except asyncpg.PostgresError as error:
                 pytest.fail(f"query {name}: {error}")
+
+
+async def test_every_column_is_read_by_a_query_a_function_or_the_code(database: Database) -> None:
+    columns = await database.pool.fetch(
+        "select table_name, column_name from information_schema.columns where table_schema = 'public'"
+        " and table_name not in (select relname from pg_class where relispartition)"
+    )
+    functions = await database.pool.fetch("select prosrc from pg_proc where pronamespace = 'public'::regnamespace")
+    code = [file.read_text() for file in Path(relight.__file__).parent.rglob("*.py")]
+    text = "\n".join([*queries().values(), *(row["prosrc"] for row in functions), *code])
+    read = set(re.findall(r"\w+", re.sub(r"insert into \w+ \([^)]*\)", "", text)))
+    assert [tuple(row) for row in columns if row["column_name"] not in read] == []
 
 
 async def test_partitions_are_made_ahead_and_take_the_rows(postgres_url: str) -> None:

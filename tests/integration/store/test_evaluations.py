@@ -14,6 +14,7 @@ from relight.store.attempts.postgres import PostgresStore
 from relight.store.database import Database
 from relight.store.runs import lifecycle, views
 from relight.store.training import plans
+from relight.types.names import POLICY
 from relight.types.payloads import BeginInput, EvaluationResult
 from relight.types.rollout import FailureClass
 from relight.types.run_file import parse_run_file
@@ -93,7 +94,7 @@ async def test_the_versions_that_are_kept_are_those_with_the_best_score(database
         await run.advance(version)
         await run.update(version)
         await evaluate(run, version, list(endings))
-    stored = await database.fetch("stored_versions", "kept")
+    stored = await database.fetch("stored_versions", "kept", POLICY)
     assert {row["version"]: row["score"] for row in stored} == {1: 0.625, 2: 0.5}
 
 
@@ -117,6 +118,15 @@ async def test_samples_of_a_task_give_mean_spread_and_pass_at_k_by_data_source(
         "sums": (1, 1.0, 0.0, passed["sums"], 0),
     }
     assert found.sources["algebra"].reward == pytest.approx(2 / 3)
+
+
+async def test_a_rollout_that_failed_passes_at_no_threshold(database: Database, tmp_path: Path) -> None:
+    worth = {"rewards": {"timeout": 1.0}}
+    wanted = {"limit": 3, "pass_threshold": -0.5}
+    run = await begin(database, tmp_path, "below", evaluation=wanted, failures=worth)
+    await evaluate(run, 0, [FailureClass.TIMEOUT, FailureClass.AGENT_ERROR, 0.0])
+    (found,) = (await views.get_run(database, "below")).evaluations
+    assert found.pass_at_k == pytest.approx(1 / 3)
 
 
 async def test_one_sample_a_task_has_no_spread(database: Database, tmp_path: Path) -> None:

@@ -61,6 +61,7 @@ async def test_requests_wait_for_postgres_and_then_go_on(own_server: tuple[str, 
     async with (
         store_service(kit.store, database, retry_seconds=0.3) as service_url,
         StoreClient(service_url, TOKEN, retry_seconds=60) as client,
+        StoreClient(service_url, TOKEN, retry_seconds=0.5) as hasty,
         aiohttp.ClientSession(headers={"Authorization": f"Bearer {TOKEN}"}) as session,
     ):
         remote = PostgresKit(database, client)
@@ -70,7 +71,7 @@ async def test_requests_wait_for_postgres_and_then_go_on(own_server: tuple[str, 
             assert answer.status == 503
             assert answer.headers["Retry-After"] == "1"
         with pytest.raises(StoreError, match="no answer from the store service"):
-            await client.heartbeat(attempt.attempt_id, attempt.fence, "runner", retry_seconds=0.5)
+            await hasty.heartbeat(attempt.attempt_id, attempt.fence, "runner")
         async with asyncio.TaskGroup() as group:
             commits = [group.create_task(client.commit_generations([call(attempt, n, f"h{n}")])) for n in range(1, 9)]
             await asyncio.sleep(1)

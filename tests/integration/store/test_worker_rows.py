@@ -10,6 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from relight.observability import reporting
 from relight.store.database import Database
 from relight.store.queue import sweeper
 from relight.store.runs import views
@@ -38,7 +39,8 @@ async def served(database_url: str) -> AsyncGenerator[str]:
 async def test_the_store_service_is_busy_while_it_serves_and_idle_when_it_only_hears_reports(
     database: Database, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "HEARTBEAT_SECONDS", 0.05)
+    for name in ("REPORT_SECONDS", "SHORTEST_SECONDS"):
+        monkeypatch.setattr(reporting, name, 0.05)
     report = WorkerReport(worker_id="r", kind="runner", host="h", pid=7).model_dump(mode="json")
 
     async def row() -> Any:

@@ -83,17 +83,28 @@ async def test_a_run_that_begins_while_its_set_is_removed_tries_again_and_stores
     assert await database.pool.fetchval("select count(*) from runs") == 0
 
 
-async def test_a_set_that_a_run_was_just_asked_for_with_stays(client: DatasetClient, database: Database) -> None:
-    await client.put("sums", [(1, ROWS)])
+@pytest.mark.parametrize("how", ["removed", "replaced"])
+@pytest.mark.parametrize("by", ["store:sums", "dataset:{id}"])
+async def test_a_set_that_a_run_was_just_asked_for_with_stays(
+    client: DatasetClient, database: Database, how: str, by: str
+) -> None:
+    put = await client.put("sums", [(1, ROWS)])
+    file = FILE.model_copy(update={"data": FILE.data.model_copy(update={"train": by.format(id=put.dataset_id)})})
     async with database.transaction() as other:
         await other.execute("lock table commands in exclusive mode")
-        asking = asyncio.create_task(request_start(database, "wanted", FILE, "ada"))
+        asking = asyncio.create_task(request_start(database, "wanted", file, "ada"))
         await waits(database)
-        removing = asyncio.create_task(client.delete("sums"))
+        change = client.delete("sums") if how == "removed" else client.put("sums", [(1, ROWS * 2)], replace=True)
+        changing = asyncio.create_task(change)
         await waits(database, 2)
     await asking
-    with pytest.raises(ConflictError, match="data set sums is used by wanted"):
-        await removing
+    if how == "removed":
+        with pytest.raises(ConflictError, match="data set sums is used by wanted"):
+            await changing
+    else:
+        await changing
+    by_name = by.startswith("store:") and how == "replaced"  # it begins with the new rows
+    assert await rows_of(database, put.dataset_id) == (0 if by_name else 2)
 
 
 async def test_a_run_is_not_asked_for_with_a_set_that_is_gone(client: DatasetClient, database: Database) -> None:

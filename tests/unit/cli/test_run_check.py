@@ -125,7 +125,11 @@ def test_overrides_reach_into_sections_and_keep_their_types(root: Path) -> None:
 
 @pytest.mark.parametrize(
     ("override", "message"),
-    [("steps", "KEY=VALUE"), ("=3", "KEY=VALUE"), ("agent.name=x", "agent is not a section")],
+    [
+        ("steps", "steps: give it as key=value"),
+        ("=3", "=3: give it as key=value"),
+        ("agent.name=x", "agent is not a section"),
+    ],
 )
 def test_an_override_that_fits_nowhere_is_named(override: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):

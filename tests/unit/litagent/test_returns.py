@@ -104,6 +104,25 @@ def test_opentelemetry_spans_keep_ids_times_parent_status_events_and_links() -> 
     ]
 
 
+def test_an_opentelemetry_span_without_a_context_keeps_its_times_and_gets_ids() -> None:
+    readable = ReadableSpan("made", start_time=1_700_000_000_500_000_000, end_time=1_700_000_001_000_000_000)
+    (span,) = sort_out([readable]).spans
+    assert (span["name"], span["start_time"], span["end_time"]) == ("made", 1_700_000_000.5, 1_700_000_001.0)
+    assert (len(span["trace_id"]), len(span["span_id"])) == (32, 16)
+
+
+def test_an_opentelemetry_span_that_was_written_as_json_says_the_same() -> None:
+    tracer = TracerProvider().get_tracer("test")
+    with tracer.start_as_current_span("outer"), tracer.start_as_current_span("inner") as inner:
+        inner.set_status(Status(StatusCode.ERROR, "no luck"))
+    assert isinstance(inner, ReadableSpan)
+    (plain,), (written,) = (sort_out([one]).spans for one in (inner, orjson.loads(inner.to_json())))
+    names = ("trace_id", "span_id", "parent_id", "status", "status_description")
+    assert [written[name] for name in names] == [plain[name] for name in names]
+    for name in ("start_time", "end_time"):
+        assert written[name] == pytest.approx(plain[name], abs=1e-5)
+
+
 def test_a_reward_in_a_returned_opentelemetry_span_counts() -> None:
     attributes = {"agentlightning.reward.0.name": "primary", "agentlightning.reward.0.value": 0.75}
     tracer = TracerProvider().get_tracer("test")
