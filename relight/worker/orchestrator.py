@@ -58,9 +58,10 @@ def make_worker(client: Client, queue: str, activities: Sequence[Any], **options
         "interceptors": [RetryElsewhere(), Heartbeats(HEARTBEAT_SECONDS)],
         **options,
     }
-    converter = DataConverter(payload_converter_class=InputConverter)
+    config = client.config()
+    config["data_converter"] = DataConverter(payload_converter_class=InputConverter)
     return Worker(
-        Client(**{**client.config(), "data_converter": converter}),
+        Client(**config),
         task_queue=queue,
         workflows=WORKFLOWS,
         activities=activities,
