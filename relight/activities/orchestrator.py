@@ -20,6 +20,7 @@ from relight.store.database import Database
 from relight.store.datasets.named import find_stored
 from relight.store.runs import lifecycle
 from relight.store.runs.lineage import inherited_sets
+from relight.store.runs.rows import find_run, get_run
 from relight.store.training import plans, preflight, regrades
 from relight.temporal.connection import address_of
 from relight.temporal.retry_later import retry_later
@@ -42,7 +43,7 @@ class OrchestratorActivities:
         """Check the file's references, store its data sets, and start the run or continue it."""
         address, namespace = address_of(self.client)
         begin = begin.model_copy(update={"temporal_address": address, "temporal_namespace": namespace})
-        known = await self.database.row("get_run", begin.run)
+        known = await find_run(self.database, begin.run)
         if known is None:
             data = begin.file.data
             await asyncio.to_thread(check_model, begin.file.model, self.data_root)
@@ -51,8 +52,8 @@ class OrchestratorActivities:
             held_out = same.get("evaluation", data.evaluation)
             evaluation = await self._tasks(held_out, data.required_fields) if held_out else None
         else:
-            train = Tasks([], known["train_dataset"], "")
-            evaluation = Tasks([], known["eval_dataset"], "") if known["eval_dataset"] else None
+            train = Tasks([], known.train_dataset, "")
+            evaluation = Tasks([], known.eval_dataset, "") if known.eval_dataset else None
         return await lifecycle.begin_run(self.database, begin, train, evaluation)
 
     async def _tasks(self, source: str, required_fields: list[str]) -> Tasks:
@@ -66,10 +67,10 @@ class OrchestratorActivities:
     async def check_runners(self, check: payloads.CheckInput) -> payloads.Readiness:
         """Whether runners and, if asked, a GPU host poll; the reason is kept in the run's row."""
         reason = await why_waiting(self.client, check)
-        async with self.database.transaction() as connection:
-            run = await lifecycle.lock_wanted(self.database, connection, check.run, check.epoch)
-            await self.database.execute("set_waiting", check.run, reason, check.phase, connection=connection)
-        return payloads.Readiness(ready=reason is None, waiting_for=reason, paused=run["paused"])
+        async with self.database.transaction() as tx:
+            run = await lifecycle.lock_wanted(tx, check.run, check.epoch)
+            await tx.execute("set_waiting", check.run, reason, check.phase)
+        return payloads.Readiness(ready=reason is None, waiting_for=reason, paused=run.paused)
 
     @activity.defn(name=names.PLAN_STEP)
     async def plan_step(self, place: payloads.StepInput) -> payloads.StepPlan:
@@ -102,12 +103,9 @@ class OrchestratorActivities:
         return advance
 
     async def _give_notice(self, run: payloads.RunRequest, paused: bool) -> None:
-        row = await self.database.row("get_run", run.run)
-        if row is not None:
-            notice = payloads.Notice(
-                run=run.run, epoch=run.epoch, paused=paused and row["paused"], warnings=row["warnings"]
-            )
-            await give_notice(self.client, notice)
+        row = await get_run(self.database, run.run)
+        notice = payloads.Notice(run=run.run, epoch=run.epoch, paused=paused and row.paused, warnings=row.warnings)
+        await give_notice(self.client, notice)
 
     @activity.defn(name=names.ADVANCE_PREFLIGHT)
     async def advance_preflight(self, run: payloads.RunRequest) -> payloads.PreflightState:

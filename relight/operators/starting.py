@@ -24,12 +24,12 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from relight.errors import ConfigError, OverloadedError, TemporalError
 from relight.operators.run_workflows import execution_of, is_open
-from relight.operators.start_requests import is_there, mark_of
+from relight.operators.start_requests import is_there, mark_of, requested_file
 from relight.store.database import Database
 from relight.temporal.connection import refusals_as_temporal_error
 from relight.types.names import SEARCH_ALGORITHM, SEARCH_RUN, TRAINING_WORKFLOW, train_id
 from relight.types.payloads import ChangeResult
-from relight.types.run_file import RunFile, parse_run_file
+from relight.types.run_file import RunFile
 from relight.types.views import CommandView
 
 MEMO_KEY = "relight_start"
@@ -104,7 +104,7 @@ async def start_requested(db: Database, client: Client, queue: str, request: Com
         ConflictError: the name belongs to another file by now.
         OverloadedError: it has not begun yet.
     """
-    file = parse_run_file(request.value["file"])
+    file = requested_file(request)
     mark = mark_of(request)
     done = ChangeResult(accepted=True, after={"run": request.run, "workflow": train_id(request.run)}, effective_step=1)
     for look in range(LOOKS):

@@ -169,13 +169,11 @@ class PostgresLightningStore(LightningStore):
         return None if row is None else rows.resources_of(row)
 
     async def add_resources(self, resources: NamedResources) -> ResourcesUpdate:
-        row = await self.database.row("add_lightning_resources", rows.new_id("rs"), rows.resources_json(resources))
-        assert row is not None, "an insert answers with its row"
+        row = await self.database.one("add_lightning_resources", rows.new_id("rs"), rows.resources_json(resources))
         return rows.resources_of(row)
 
     async def update_resources(self, resources_id: str, resources: NamedResources) -> ResourcesUpdate:
-        row = await self.database.row("update_lightning_resources", _id(resources_id), rows.resources_json(resources))
-        assert row is not None, "an upsert answers with its row"
+        row = await self.database.one("update_lightning_resources", _id(resources_id), rows.resources_json(resources))
         return rows.resources_of(row)
 
     async def _query_spans(self, query: SpanQuery) -> PaginatedResult[Span]:
@@ -203,8 +201,7 @@ class PostgresLightningStore(LightningStore):
 
     async def update_worker(self, worker_id: str, heartbeat_stats: dict[str, Any] | Unset = UNSET) -> Worker:
         stats = statistics_of(heartbeat_stats)
-        row = await self.database.row("worker_heartbeat", _id(worker_id), stats if stats is None else storable(stats))
-        assert row is not None, "an upsert answers with its row"
+        row = await self.database.one("worker_heartbeat", _id(worker_id), stats if stats is None else storable(stats))
         return rows.worker_of(row)
 
     async def cancel_rollout(self, rollout_id: str, reason: str = "cancelled") -> Rollout:

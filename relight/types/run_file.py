@@ -455,18 +455,23 @@ def parse_kind(data: Any, kinds: Sequence[type[Kind]]) -> Kind:
         raise ConfigError(f"run file: {describe(error, kinds)}") from error
 
 
-def known_keys(file: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a run's file that this release knows: another one may have written it."""
-    return {key: value for key, value in file.items() if key in RunFile.model_fields}
+def known_keys(data: Mapping[str, Any]) -> dict[str, Any]:
+    """What a run file may hold, of a workflow's input or of a file that another release has written."""
+    return {key: value for key, value in data.items() if key in RunFile.model_fields}
 
 
 def differing_keys(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:
     """Dotted keys whose values differ between two run files."""
     found: list[str] = []
     for key in sorted({*old, *new}):
-        a, b = old.get(key), new.get(key)
+        a, b = old.get(key, ...), new.get(key, ...)
         if isinstance(a, Mapping) and isinstance(b, Mapping):
             found += differing_keys(a, b, f"{prefix}{key}.")
-        elif a != b:
+        elif type(a) is not type(b) or a != b:  # True == 1
             found.append(f"{prefix}{key}")
     return found
+
+
+def differences(before: RunFile, now: RunFile) -> str:
+    """Dotted keys whose values differ, as a list in a sentence; empty where both say the same."""
+    return ", ".join(differing_keys(before.model_dump(mode="json"), now.model_dump(mode="json")))

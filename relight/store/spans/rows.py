@@ -147,7 +147,7 @@ def _row(span: Span, packer: Packer, redactor: Redactor) -> SpanRow:
     )
 
 
-async def read_spans(database: Database, rows: Iterable[Any], connection: Any = None) -> list[Span]:
+async def read_spans(database: Database, rows: Iterable[Any]) -> list[Span]:
     """Rows of `spans`, all columns of them, as spans."""
     found = list(rows)
     wanted: dict[date, set[bytes]] = defaultdict(set)
@@ -158,7 +158,7 @@ async def read_spans(database: Database, rows: Iterable[Any], connection: Any = 
             wanted[row["day"]].update(map(bytes.fromhex, digests))
     bodies: dict[tuple[date, str], Any] = {}
     for day, hashes in wanted.items():
-        for row in await database.fetch("span_bodies", day, list(hashes), connection=connection):
+        for row in await database.fetch("span_bodies", day, list(hashes)):
             bodies[day, row["hash"]] = unpack_body(row["body"])
     return [_span(row, bodies) for row in found]
 

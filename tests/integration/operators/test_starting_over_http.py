@@ -225,7 +225,7 @@ async def test_a_cancel_and_the_beginning_of_a_run_exclude_each_other(database: 
             begin = BeginInput(run=run, driver="d", file=file, asked=mark_of(asked))
             table = "audit" if first == "cancel" else "resources"  # each writes there when it has the request
             async with database.transaction() as other:
-                await other.execute(f"lock table {table} in exclusive mode")
+                await other.connection.execute(f"lock table {table} in exclusive mode")
                 calls: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
                     "cancel": lambda run=run: api.post(f"/runs/{run}/cancel", {"actor": "ada"}, wait=0),
                     "begin": lambda begin=begin: begin_run(database, begin, tasks, None),

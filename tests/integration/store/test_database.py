@@ -111,22 +111,30 @@ async def test_terminal_states_hold_against_plain_sql(postgres_kit: PostgresKit)
 )
 async def test_errors_of_postgres_become_ours(database: Database, sql: str, error: type[Exception]) -> None:
     with pytest.raises(error):
-        async with database.transaction() as connection:
-            await connection.execute(sql)
+        async with database.transaction() as tx:
+            await tx.connection.execute(sql)
 
 
 async def test_a_transaction_that_fails_leaves_nothing_behind_on_its_connection(database_url: str) -> None:
     database = await Database.connect(database_url, max_size=1)
 
     async def fail() -> None:
-        async with database.transaction() as connection:
-            await connection.execute("create table left_over (x int)")
+        async with database.transaction() as tx:
+            await tx.connection.execute("create table left_over (x int)")
             raise RuntimeError
 
     with pytest.raises(RuntimeError):
         await fail()
     assert await database.pool.fetchval("select to_regclass('left_over')") is None
     await database.close()
+
+
+async def test_what_a_transaction_writes_it_reads_and_others_read_it_once_it_has_ended(database: Database) -> None:
+    async with database.transaction() as tx:
+        await tx.execute("insert_dataset", "d", "somewhere", 3)
+        assert (await tx.one("get_dataset", "d"))["row_count"] == 3
+        assert await database.row("get_dataset", "d") is None
+    assert (await database.one("get_dataset", "d"))["row_count"] == 3
 
 
 @pytest.mark.parametrize(

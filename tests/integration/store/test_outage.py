@@ -114,11 +114,11 @@ async def test_a_postgres_that_waits_for_its_sessions_to_leave_ends_and_is_used_
     lost = asyncio.Event()
     async with listening(database, "any", lambda _: None, lost.set), database.transaction() as busy:
         async with database.transaction() as idle:
-            assert await idle.fetchval("select 1") == 1
+            assert await idle.connection.fetchval("select 1") == 1
         stop = asyncio.create_task(asyncio.to_thread(control, "-m", "smart", "-t", "30", "stop"))
         async with asyncio.timeout(30):
             await lost.wait()
-        assert await busy.fetchval("select 2") == 2, "what is under way goes on to its end"
+        assert await busy.connection.fetchval("select 2") == 2, "what is under way goes on to its end"
         assert not stop.done()
     await stop
     with pytest.raises(PostgresError):

@@ -68,8 +68,8 @@ async def test_the_store_service_is_busy_while_it_serves_and_idle_when_it_only_h
         assert (second["status"], second["busy_at"]) == ("idle", None)
         await ask()
         served_at = (await eventually(lambda: _having(row, "busy_at")))["busy_at"]
-        async with database.transaction() as connection:
-            await connection.execute("lock table rollouts in access exclusive mode")
+        async with database.transaction() as tx:
+            await tx.connection.execute("lock table rollouts in access exclusive mode")
             asking = asyncio.create_task(ask())
             busy = await eventually(lambda: _having(row, "doing"))
             assert (busy["status"], busy["doing"]) == ("busy", ["requests: 1"])
