@@ -404,6 +404,8 @@ class EvaluationInput(RunRequest):
     config: RolloutConfig = Field(default_factory=RolloutConfig)
     concurrency: int | None = None
     grader_queue: str | None = None
+    closed: list[int] = Field(default_factory=list[int])
+    """Batches that closed before it continued as new."""
 
 
 class EvaluationResult(Payload):

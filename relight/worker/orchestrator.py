@@ -11,6 +11,7 @@ from typing import Any
 
 from temporalio.client import Client
 from temporalio.common import WorkerDeploymentVersion
+from temporalio.converter import DataConverter
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkerDeploymentConfig
 
 from relight.activities.orchestrator import OrchestratorActivities
@@ -27,6 +28,7 @@ from relight.temporal.heartbeats import Heartbeats
 from relight.temporal.server_setup import configure
 from relight.worker.reconciler import keep_reconciling
 from relight.workflows import WORKFLOWS
+from relight.workflows.input import InputConverter
 
 log = logging.getLogger(__name__)
 
@@ -56,8 +58,10 @@ def make_worker(client: Client, queue: str, activities: Sequence[Any], **options
         "interceptors": [RetryElsewhere(), Heartbeats(HEARTBEAT_SECONDS)],
         **options,
     }
+    config = client.config()
+    config["data_converter"] = DataConverter(payload_converter_class=InputConverter)
     return Worker(
-        client,
+        Client(**config),
         task_queue=queue,
         workflows=WORKFLOWS,
         activities=activities,

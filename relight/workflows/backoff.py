@@ -28,13 +28,26 @@ class Backoff:
         return min(max((workflow.time() - self._began) / 6, FIRST_SECONDS), LONGEST_SECONDS)
 
 
-class WaitingWorkflowBase(TrainingWorkflowBase):
+class OpenChildren:
+    """Counts the children under way that a continue-as-new would cancel."""
+
+    open_children = 0
+
+    @contextmanager
+    def _child_open(self) -> Generator[None]:
+        """Forbid continue-as-new inside the block: it would cancel the child that is open there."""
+        self.open_children += 1
+        try:
+            yield
+        finally:
+            self.open_children -= 1
+
+
+class WaitingWorkflowBase(OpenChildren, TrainingWorkflowBase):
     """A run that can wait, and continues as new when its history has become long."""
 
     def __init__(self, *inputs: Any) -> None:
         super().__init__(*inputs)
-        self.open_children = 0
-        """Evaluations and preflights under way: a continue-as-new would cancel them."""
         self.build = workflow.info().get_current_deployment_version()
         """The build of the orchestrator that began this execution; None without versioned builds."""
 
@@ -52,15 +65,6 @@ class WaitingWorkflowBase(TrainingWorkflowBase):
         self._show("waiting", reason)
         seen = self.event_count
         await self.wait(lambda: self.event_count > seen, backoff.seconds(), f"waiting: {reason}")
-
-    @contextmanager
-    def _child_open(self) -> Generator[None]:
-        """Forbid continue-as-new inside the block: it would cancel the child that is open there."""
-        self.open_children += 1
-        try:
-            yield
-        finally:
-            self.open_children -= 1
 
     async def _continue_as_new_if_due(self) -> None:
         """Begin a new history if this one is long or another build is current."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from typing import Any
 
 from temporalio import workflow
@@ -22,8 +23,11 @@ from relight.types.payloads import (
 )
 from relight.workflows import build_versions
 from relight.workflows.activity_calls import may_restart_child, store_call
-from relight.workflows.backoff import Backoff
+from relight.workflows.backoff import Backoff, OpenChildren
 from relight.workflows.input import validated_input
+
+LONG_HISTORY_SECONDS = 3600
+"""The interval between tries where the history is long, but a continue-as-new would cancel another batch."""
 
 
 @workflow.defn(
@@ -31,7 +35,7 @@ from relight.workflows.input import validated_input
     failure_exception_types=[ActivityError, ChildWorkflowError],
     versioning_behavior=build_versions.PINNED,
 )
-class EvaluationWorkflow:
+class EvaluationWorkflow(OpenChildren):
     """One evaluation."""
 
     @workflow.run
@@ -41,29 +45,47 @@ class EvaluationWorkflow:
         place = StepInput(run=evaluation.run, epoch=evaluation.epoch, step=evaluation.version)
         plan = await store_call(names.PLAN_EVALUATION, place, StepPlan)
         workflow.set_current_details(f"{plan.rollouts} held-out rollouts with policy version {evaluation.version}")
-        await asyncio.gather(*(self._run_batch(evaluation, batch, plan.batches) for batch in range(plan.batches)))
+        left = sorted({*range(plan.batches)} - {*evaluation.closed})
+        await asyncio.gather(*(self._run_batch(evaluation, batch, plan.batches) for batch in left))
         return await store_call(names.RECORD_EVALUATION, place, EvaluationResult)
 
-    async def _run_batch(self, evaluation: EvaluationInput, number: int, batches: int) -> BatchReport:
+    async def _run_batch(self, evaluation: EvaluationInput, number: int, batches: int) -> None:
         concurrency = share(evaluation.concurrency, batches, number) if evaluation.concurrency else None
         own = {"step": evaluation.version, "kind": "eval", "batch": number, "concurrency": concurrency}
         batch = BatchInput.taken_from(evaluation, **own)
         backoff, again = Backoff(), False
         while True:
             try:
-                return await workflow.execute_child_workflow(
-                    names.BATCH_WORKFLOW,
-                    batch,
-                    id=names.evaluation_batch_id(evaluation.run, evaluation.version, number),
-                    result_type=BatchReport,
-                    parent_close_policy=ParentClosePolicy.REQUEST_CANCEL,
-                    search_attributes=search.of_step(batch.run, batch.step),
-                )
+                with self._child_open():
+                    await workflow.execute_child_workflow(
+                        names.BATCH_WORKFLOW,
+                        batch,
+                        id=names.evaluation_batch_id(evaluation.run, evaluation.version, number),
+                        result_type=BatchReport,
+                        parent_close_policy=ParentClosePolicy.REQUEST_CANCEL,
+                        search_attributes=search.of_step(batch.run, batch.step),
+                    )
+                evaluation.closed.append(number)
+                return
             except WorkflowAlreadyStartedError:
                 again = True
             except ChildWorkflowError as error:
                 if not may_restart_child(error):
                     raise
             if again:
-                await workflow.sleep(backoff.seconds(), summary="an earlier batch is ending, or one ended early again")
+                await self._wait(evaluation, backoff)
             again = True
+
+    async def _wait(self, evaluation: EvaluationInput, backoff: Backoff) -> None:
+        """Wait until the next try; continue as new instead if the history is long and every open batch waits here."""
+        history_is_long = workflow.info().is_continue_as_new_suggested
+        try:
+            # Temporal evaluates this once no task can run: no task is about to start a batch, which would be cancelled.
+            await workflow.wait_condition(
+                lambda: history_is_long() and not self.open_children,
+                timeout=timedelta(seconds=LONG_HISTORY_SECONDS if history_is_long() else backoff.seconds()),
+                timeout_summary="an earlier batch is ending, or one ended early again",
+            )
+        except TimeoutError:
+            return
+        workflow.continue_as_new(evaluation)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from temporalio import workflow
+from temporalio.api.common.v1 import Payload
+from temporalio.contrib.pydantic import PydanticPayloadConverter
 from temporalio.exceptions import ApplicationError
 
 from relight.errors import ConfigError
@@ -19,6 +22,24 @@ Model = TypeVar("Model", bound=BaseModel)
 def bad_input(message: str) -> ApplicationError:
     """An error that fails the workflow at once. Any other would fail its task, which Temporal retries without limit."""
     return ApplicationError(message, type=ConfigError.__name__, non_retryable=True)
+
+
+class InputConverter(PydanticPayloadConverter):
+    """Temporal's converter for Pydantic, with which a workflow fails at once if its input can't be decoded."""
+
+    def from_payloads(self, payloads: Sequence[Payload], type_hints: list[type] | None = None) -> list[Any]:
+        """The values of payloads. Inputs of workflows have no type hints; results of activities and children have.
+
+        Raises:
+            ApplicationError: an input can't be decoded.
+        """
+        try:
+            return super().from_payloads(payloads, type_hints)
+        except Exception as error:
+            if type_hints is not None:
+                raise
+            reason = describe(error) if isinstance(error, ValidationError) else str(error)
+            raise bad_input(f"the workflow's input can't be decoded: {reason}; give one JSON object") from error
 
 
 def validated_input(model: type[Model], inputs: tuple[Any, ...]) -> Model:

@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from google.protobuf.message import Message
+from temporalio.bridge.proto.child_workflow import ParentClosePolicy
 from temporalio.bridge.proto.child_workflow import StartChildWorkflowExecutionFailedCause as Cause
 from temporalio.bridge.proto.workflow_activation import (
     InitializeWorkflow,
@@ -53,6 +54,8 @@ TAKES = timedelta(milliseconds=20)
 """An activity that is answered, or a child's start."""
 ALREADY_STARTED = "already started"
 RUNS = "runs"
+ENDS_EARLY = "ends early"
+"""It is terminated as soon as it has started."""
 
 Answer = Callable[[Any], Any]
 
@@ -71,7 +74,7 @@ class SimulatedServer:
 
     Args:
         activities: what each answers, by name; an exception is one that is not tried again, None comes never.
-        children: by workflow type, `RUNS` or `ALREADY_STARTED`.
+        children: by workflow id or type, `RUNS`, `ALREADY_STARTED`, `ENDS_EARLY` or what it returns.
     """
 
     def __init__(
@@ -80,7 +83,7 @@ class SimulatedServer:
         workflow_id: str,
         argument: Any,
         activities: Mapping[str, Answer],
-        children: Mapping[str, str] | None = None,
+        children: Mapping[str, Any] | None = None,
     ) -> None:
         self.definition = _Definition.must_from_class(workflow)
         self.workflow_id = workflow_id
@@ -98,6 +101,10 @@ class SimulatedServer:
         """Updates, by id."""
         self.at_continue: list[WorkflowActivationJob] = []
         """What arrives while the next continue-as-new is on its way: the server refuses that, and it is done anew."""
+        self.open_children: dict[int, str] = {}
+        """Ids of those that the newest execution started and would cancel at its end."""
+        self.cancelled: list[str] = []
+        """Children that were open at a continue-as-new which cancels them."""
         self.result: Any = None
         self.ended = False
         self._agenda: list[tuple[datetime, int, int, WorkflowActivationJob]] = []
@@ -133,6 +140,11 @@ class SimulatedServer:
         job.signal_workflow.input.append(CONVERTER.to_payload(value))
         return job
 
+    def end_child(self, workflow_id: str, result: Any) -> None:
+        """Have an open child return a result."""
+        (seq,) = (seq for seq, child in self.open_children.items() if child == workflow_id)
+        self._at(timedelta(), self._child_ended(seq, result))
+
     def update(self, update_id: str, name: str, value: Any) -> WorkflowActivationJob:
         job = WorkflowActivationJob()
         job.do_update.id = job.do_update.protocol_instance_id = update_id
@@ -156,6 +168,8 @@ class SimulatedServer:
             _, _, key, job = heapq.heappop(self._agenda)
             if key not in self._dropped:
                 jobs.append(job)
+            if job.HasField("resolve_child_workflow_execution"):
+                self.open_children.pop(job.resolve_child_workflow_execution.seq, None)
         return jobs
 
     async def _begin_execution(self) -> None:
@@ -250,6 +264,8 @@ class SimulatedServer:
         elif kind == "continue_as_new_workflow_execution":
             self.argument = command.continue_as_new_workflow_execution.arguments[0]
             self.arguments.append(CONVERTER.from_payload(self.argument))
+            self.cancelled += self.open_children.values()
+            self.open_children.clear()
             await self._begin_execution()
         elif kind in ("complete_workflow_execution", "fail_workflow_execution"):
             self.ended = True
@@ -280,13 +296,29 @@ class SimulatedServer:
         started = command.start_child_workflow_execution
         job = WorkflowActivationJob()
         job.resolve_child_workflow_execution_start.seq = started.seq
-        if self.children[started.workflow_type] == ALREADY_STARTED:
+        kind = self.children.get(started.workflow_id, self.children.get(started.workflow_type))
+        if kind == ALREADY_STARTED:
             failed = job.resolve_child_workflow_execution_start.failed
             failed.workflow_id, failed.workflow_type = started.workflow_id, started.workflow_type
             failed.cause = Cause.START_CHILD_WORKFLOW_EXECUTION_FAILED_CAUSE_WORKFLOW_ALREADY_EXISTS
         else:
             job.resolve_child_workflow_execution_start.succeeded.run_id = "child"
+            if started.parent_close_policy != ParentClosePolicy.PARENT_CLOSE_POLICY_ABANDON:
+                self.open_children[started.seq] = started.workflow_id
         self._at(TAKES, job)
+        if kind not in (ALREADY_STARTED, RUNS):
+            self._at(2 * TAKES, self._child_ended(started.seq, kind))
+
+    def _child_ended(self, seq: int, kind: Any) -> WorkflowActivationJob:
+        job = WorkflowActivationJob()
+        ended = job.resolve_child_workflow_execution
+        ended.seq = seq
+        if kind == ENDS_EARLY:
+            ended.result.failed.failure.child_workflow_execution_failure_info.SetInParent()
+            ended.result.failed.failure.cause.terminated_failure_info.SetInParent()
+        else:
+            ended.result.completed.result.CopyFrom(CONVERTER.to_payload(kind))
+        return job
 
     def _hear(self, command: WorkflowCommand) -> None:
         response = command.update_response

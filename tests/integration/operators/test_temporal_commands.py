@@ -14,6 +14,7 @@ from relight.stack import temporal_server
 from relight.store.database import Database
 from relight.types.names import train_id
 from relight.types.wire import FinishRequest, OpenedAttempt
+from relight.workflows.unknown_type import KNOWN
 from tests.integration.operators.kit import Gate, at, audit, run_is, trained_twice
 from tests.support.orchestration import always_right, cluster, eventually, run_file, write_tasks
 
@@ -200,6 +201,7 @@ async def test_an_update_whose_activity_is_paused_waits_and_is_made_once_it_is_u
     assert dict(stack.gpu.updates) == {1: 1}
 
 
+UNDECODABLE = "the workflow's input can't be decoded: Invalid JSON:"
 WRONG_STARTS = {
     "a run without input": ("TrainingWorkflow", [], "takes one input, the run file as JSON, and got 0"),
     "a run with two inputs": ("TrainingWorkflow", [JSON, JSON], "takes one input, the run file as JSON, and got 2"),
@@ -210,6 +212,9 @@ WRONG_STARTS = {
     "a batch with two inputs": ("RolloutBatchWorkflow", [JSON, JSON], "takes one input, a BatchInput as JSON"),
     "a rollout that names no queue": ("RolloutWorkflow", ['{"rollout_id": "x"}'], "RolloutWorkflow: queue"),
     "an evaluation of a text": ("EvaluationWorkflow", ['"version 3"'], "EvaluationWorkflow: "),
+    "a run with half a character": ("TrainingWorkflow", [r'{"agent": "\ud800"}'], f"{UNDECODABLE} unexpected end"),
+    "a run with a huge number": ("TrainingWorkflow", ['{"agent": 1' + "0" * 5000 + "}"], f"{UNDECODABLE} number out"),
+    **{f"a deeply nested {kind}": (kind, ["[" * 400 + "]" * 400], f"{UNDECODABLE} recursion limit") for kind in KNOWN},
 }
 
 

@@ -16,6 +16,7 @@ from relight.types.payloads import (
     BatchReport,
     ChangeResult,
     EngineState,
+    EvaluationResult,
     GpuClaim,
     NextRollouts,
     PreflightState,
@@ -23,9 +24,9 @@ from relight.types.payloads import (
     RunState,
     StepPlan,
 )
-from relight.workflows import RolloutBatchWorkflow, RolloutWorkflow, TrainingWorkflow
+from relight.workflows import EvaluationWorkflow, RolloutBatchWorkflow, RolloutWorkflow, TrainingWorkflow
 from tests.support.orchestration import run_file
-from tests.support.simulated import ALREADY_STARTED, RUNS, SimulatedServer, always
+from tests.support.simulated import ALREADY_STARTED, ENDS_EARLY, RUNS, SimulatedServer, always
 
 DAY = timedelta(hours=24)
 LONGEST_HISTORY = 5_000
@@ -176,6 +177,49 @@ async def test_a_batch_that_is_held_for_days_continues_as_new_and_reopens_nothin
     assert not any(asked[1:])
     assert server.arguments[-1]["concurrency"] == 3
     assert server.arguments[-1]["held"] == "too much failed"
+
+
+BATCHES = [names.evaluation_batch_id("long", 0, number) for number in range(10)]
+CLOSED = BatchReport(run="long", step=0, kind="eval", batch=0)
+
+
+def evaluation(**children: Any) -> SimulatedServer:
+    given = {"run": "long", "epoch": 1, "version": 0, "agent": "echo", "runner_queue": "relight-runner"}
+    activities = {
+        names.PLAN_EVALUATION: always(StepPlan(run="long", step=0, batches=len(BATCHES))),
+        names.RECORD_EVALUATION: always(EvaluationResult(version=0)),
+    }
+    return SimulatedServer(EvaluationWorkflow, "train/long/eval-0", given, activities, children)
+
+
+@pytest.mark.parametrize("state", [ALREADY_STARTED, ENDS_EARLY])
+async def test_a_day_of_batches_that_an_evaluation_can_t_keep_stays_within_the_history_limit(state: str) -> None:
+    server = evaluation(**{names.BATCH_WORKFLOW: state, BATCHES[3]: CLOSED})
+    await server.play(DAY)
+    await server.close()
+    assert not server.ended
+    assert server.executions > 1
+    assert max(server.events) <= LONGEST_HISTORY
+    assert server.arguments[-1]["closed"] == [3]
+    assert server.cancelled == []
+
+
+async def test_an_evaluation_beside_an_open_batch_waits_within_the_history_limit_and_does_not_cancel_it() -> None:
+    children = {names.BATCH_WORKFLOW: ALREADY_STARTED, BATCHES[3]: RUNS}
+    server = evaluation(**children)
+    await server.play(DAY)
+    assert server.executions == 1
+    assert server.events[0] <= 10_000
+    server.children = dict.fromkeys(children, CLOSED)
+    await server.play(timedelta(hours=1))
+    assert server.executions == 1
+    assert [*server.open_children.values()] == [BATCHES[3]]
+    server.end_child(BATCHES[3], CLOSED)
+    await server.play(timedelta(minutes=1))
+    await server.close()
+    assert server.ended
+    assert server.waited.count(names.RECORD_EVALUATION) == 1
+    assert server.cancelled == []
 
 
 async def test_rollouts_that_an_older_batch_still_runs_are_waited_for_within_the_history_limit() -> None:
