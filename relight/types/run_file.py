@@ -7,8 +7,9 @@ schema (`relight schema` prints it). Unknown keys are errors. Relative paths are
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal, Self
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, Self, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -90,7 +91,8 @@ class Algorithm(Section):
     """How the tokens' losses become one: the mean over all trained tokens, or the mean over sequences of each one's
     mean or sum; `-norm` divides by `verl.actor.loss_scale_factor`, or else by the longest response of the step."""
     sequence: LossSequence = "rollout"
-    """What the `seq-mean` modes take for a sequence: all rows of a rollout together, or each row, as verl does."""
+    """What the `seq-mean` modes take for a sequence: all rows of a rollout together, or each row, as verl does;
+    `token-mean` takes none."""
     loss_mode: str = "vanilla"
     """verl's policy loss by name."""
     level: Literal["transition", "trajectory"] = "transition"
@@ -326,6 +328,18 @@ class RunFile(Section):
     def _check_numbers(self) -> None:
         """Check engine and trainer keys, which would otherwise fail only at their start or the first update."""
         algorithm = self.algorithm
+        given = {
+            "verl": self.verl,
+            "vllm": self.vllm,
+            "algorithm": {"rollout_correction": algorithm.rollout_correction},
+        }
+        for key, value in _not_finite(given, ""):
+            raise ValueError(f"`{key}`: {value!r} must be a finite number")
+        if algorithm.loss_agg_mode == "token-mean" and algorithm.sequence != "rollout":
+            raise ValueError(
+                f"`algorithm.sequence`: `{algorithm.sequence}` would do nothing with `loss_agg_mode: token-mean`, "
+                "where each token has the same weight: leave it out"
+            )
         try:
             check_vllm_keys(self.vllm)
             flat = flatten_verl_keys(self.verl)
@@ -349,6 +363,18 @@ class RunFile(Section):
                 "`sampling.agent_chooses` can't be used with `verl.model.use_fused_kernels`: verl's fused kernels take "
                 "one temperature for all rows"
             )
+
+
+def _not_finite(value: Any, key: str) -> Iterator[tuple[str, float]]:
+    """Keys and values of the numbers in it, however deep, that are not finite."""
+    if isinstance(value, Mapping):
+        for name, inner in cast("Mapping[str, Any]", value).items():
+            yield from _not_finite(inner, f"{key}.{name}" if key else name)
+    elif isinstance(value, list | tuple):
+        for i, inner in enumerate(cast("Sequence[Any]", value)):
+            yield from _not_finite(inner, f"{key}.{i}")
+    elif isinstance(value, float) and not math.isfinite(value):
+        yield key, value
 
 
 def _differing(given: Evaluation, usual: Evaluation) -> str:
