@@ -41,6 +41,10 @@ class RelightError(Exception):
 
     http_status: ClassVar[int] = 500
 
+    def __init_subclass__(cls, http_status: int | None = None) -> None:
+        super().__init_subclass__()
+        cls.http_status = http_status or cls.http_status
+
     def __init__(self, message: str | None = None) -> None:
         super().__init__(message or (type(self).__doc__ or "").strip())
 
@@ -49,16 +53,12 @@ class RelightError(Exception):
         return str(self.args[0])
 
 
-class ConfigError(RelightError):
+class ConfigError(RelightError, http_status=422):
     """A setting or a run file can't be used."""
 
-    http_status = 422
 
-
-class DatasetError(RelightError):
+class DatasetError(RelightError, http_status=422):
     """A data set can't be read, or one of its rows lacks what the agent needs."""
-
-    http_status = 422
 
 
 class AgentLoadError(RelightError):
@@ -69,124 +69,88 @@ class ModelError(RelightError):
     """A model directory can't be served or trained."""
 
 
-class PreflightError(RelightError):
+class PreflightError(RelightError, http_status=422):
     """Something would fail in every rollout."""
-
-    http_status = 422
 
 
 class StackError(RelightError):
     """The embedded stack can't be started or reached."""
 
 
-class PostgresError(RelightError):
+class PostgresError(RelightError, http_status=503):
     """Postgres does not answer."""
 
-    http_status = 503
 
-
-class TemporalError(RelightError):
+class TemporalError(RelightError, http_status=503):
     """The Temporal server does not answer."""
 
-    http_status = 503
 
-
-class StoreError(RelightError):
+class StoreError(RelightError, http_status=503):
     """The store service does not answer."""
 
-    http_status = 503
 
-
-class NotFoundError(RelightError, ValueError):
+class NotFoundError(RelightError, ValueError, http_status=404):
     """The requested object does not exist."""
 
-    http_status = 404
 
-
-class ConflictError(RelightError):
+class ConflictError(RelightError, http_status=409):
     """A newer attempt, epoch or status forbids this."""
 
-    http_status = 409
 
-
-class SupersededError(RelightError):
+class SupersededError(RelightError, http_status=409):
     """Another workflow drives this run now."""
 
-    http_status = 409
 
-
-class PausedError(RelightError):
+class PausedError(RelightError, http_status=409):
     """The run is paused."""
 
-    http_status = 409
 
-
-class CancelRequestedError(RelightError):
+class CancelRequestedError(RelightError, http_status=409):
     """The run is being cancelled."""
 
-    http_status = 409
 
-
-class LeaseLostError(RelightError):
+class LeaseLostError(RelightError, http_status=409):
     """Another process does this work now."""
 
-    http_status = 409
 
-
-class InvalidRequestError(RelightError):
+class InvalidRequestError(RelightError, http_status=422):
     """The request can't be understood."""
 
-    http_status = 422
 
-
-class UnauthorizedError(RelightError):
+class UnauthorizedError(RelightError, http_status=401):
     """A valid token is needed."""
 
-    http_status = 401
 
-
-class ForbiddenError(RelightError):
+class ForbiddenError(RelightError, http_status=403):
     """This token does not permit that."""
 
-    http_status = 403
 
-
-class OverloadedError(RelightError):
+class OverloadedError(RelightError, http_status=503):
     """The service is busy; try again shortly."""
 
-    http_status = 503
 
-
-class EngineError(RelightError):
+class EngineError(RelightError, http_status=503):
     """An inference engine failed."""
-
-    http_status = 503
 
 
 class TrainerError(RelightError):
     """The trainer process failed."""
 
 
-class HostChangedError(RelightError):
+class HostChangedError(RelightError, http_status=409):
     """Another GPU host serves this run now."""
 
-    http_status = 409
 
-
-class StorageError(RelightError):
+class StorageError(RelightError, http_status=503):
     """The storage of checkpoints does not answer."""
-
-    http_status = 503
 
 
 class CheckpointError(RelightError):
     """Checkpoint files are truncated, changed or missing."""
 
 
-class DiskFullError(RelightError):
+class DiskFullError(RelightError, http_status=507):
     """A disk is full."""
-
-    http_status = 507
 
 
 BY_STATUS: dict[int, type[RelightError]] = {

@@ -20,34 +20,11 @@ from relight.store.database import Database
 from relight.store.datasets.named import find_stored
 from relight.store.runs import lifecycle
 from relight.store.runs.lineage import inherited_sets
+from relight.store.runs.rows import find_run, get_run
 from relight.store.training import plans, preflight, regrades
 from relight.temporal.connection import address_of
 from relight.temporal.retry_later import retry_later
-from relight.types import names
-from relight.types.payloads import (
-    BatchAnswer,
-    BatchQuery,
-    BeginInput,
-    ChangeInput,
-    ChangeResult,
-    CheckInput,
-    CloseRolloutInput,
-    EvaluationResult,
-    FinishInput,
-    NextRollouts,
-    NextRolloutsInput,
-    Notice,
-    PreflightState,
-    Readiness,
-    RegradedRewards,
-    RegradeInput,
-    RegradePage,
-    RolloutResult,
-    RunRequest,
-    RunState,
-    StepInput,
-    StepPlan,
-)
+from relight.types import names, payloads
 
 REPORTS_AT_ONCE = 20
 """More would not fit into a payload; the reports of other closed batches come with the next check."""
@@ -62,11 +39,11 @@ class OrchestratorActivities:
         self.data_root = data_root
 
     @activity.defn(name=names.BEGIN_RUN)
-    async def begin_run(self, begin: BeginInput) -> RunState:
+    async def begin_run(self, begin: payloads.BeginInput) -> payloads.RunState:
         """Check the file's references, store its data sets, and start the run or continue it."""
         address, namespace = address_of(self.client)
         begin = begin.model_copy(update={"temporal_address": address, "temporal_namespace": namespace})
-        known = await self.database.row("get_run", begin.run)
+        known = await find_run(self.database, begin.run)
         if known is None:
             data = begin.file.data
             await asyncio.to_thread(check_model, begin.file.model, self.data_root)
@@ -75,8 +52,8 @@ class OrchestratorActivities:
             held_out = same.get("evaluation", data.evaluation)
             evaluation = await self._tasks(held_out, data.required_fields) if held_out else None
         else:
-            train = Tasks([], known["train_dataset"], "")
-            evaluation = Tasks([], known["eval_dataset"], "") if known["eval_dataset"] else None
+            train = Tasks([], known.train_dataset, "")
+            evaluation = Tasks([], known.eval_dataset, "") if known.eval_dataset else None
         return await lifecycle.begin_run(self.database, begin, train, evaluation)
 
     async def _tasks(self, source: str, required_fields: list[str]) -> Tasks:
@@ -87,23 +64,23 @@ class OrchestratorActivities:
         return Tasks([{}] * rows, dataset_id, source)
 
     @activity.defn(name=names.CHECK_RUNNERS)
-    async def check_runners(self, check: CheckInput) -> Readiness:
+    async def check_runners(self, check: payloads.CheckInput) -> payloads.Readiness:
         """Whether runners and, if asked, a GPU host poll; the reason is kept in the run's row."""
         reason = await why_waiting(self.client, check)
-        async with self.database.transaction() as connection:
-            run = await lifecycle.lock_wanted(self.database, connection, check.run, check.epoch)
-            await self.database.execute("set_waiting", check.run, reason, check.phase, connection=connection)
-        return Readiness(ready=reason is None, waiting_for=reason, paused=run["paused"])
+        async with self.database.transaction() as tx:
+            run = await lifecycle.lock_wanted(tx, check.run, check.epoch)
+            await tx.execute("set_waiting", check.run, reason, check.phase)
+        return payloads.Readiness(ready=reason is None, waiting_for=reason, paused=run.paused)
 
     @activity.defn(name=names.PLAN_STEP)
-    async def plan_step(self, place: StepInput) -> StepPlan:
+    async def plan_step(self, place: payloads.StepInput) -> payloads.StepPlan:
         """Plan a training step, or return its plan."""
         plan = await plans.plan_step(self.database, place)
         fault_point(FaultPoint.PLANNED)
         return plan
 
     @activity.defn(name=names.PLAN_EVALUATION)
-    async def plan_evaluation(self, place: StepInput) -> StepPlan:
+    async def plan_evaluation(self, place: payloads.StepInput) -> payloads.StepPlan:
         """Plan an evaluation, or return its plan."""
         try:
             return await plans.plan_evaluation(self.database, place)
@@ -111,12 +88,12 @@ class OrchestratorActivities:
             raise retry_later(error.message) from error
 
     @activity.defn(name=names.RECORD_EVALUATION)
-    async def record_evaluation(self, place: StepInput) -> EvaluationResult:
+    async def record_evaluation(self, place: payloads.StepInput) -> payloads.EvaluationResult:
         """Record the scores of an evaluation."""
         return await plans.record_evaluation(self.database, place)
 
     @activity.defn(name=names.ADVANCE_BATCH)
-    async def advance_batch(self, batch: NextRolloutsInput) -> NextRollouts:
+    async def advance_batch(self, batch: payloads.NextRolloutsInput) -> payloads.NextRollouts:
         """The rollouts that are left to run in a batch; closes it if there are none."""
         advance = await plans.advance_batch(self.database, batch)
         if advance.held or advance.warnings is not None:
@@ -125,14 +102,13 @@ class OrchestratorActivities:
             fault_point(FaultPoint.BATCH_CLOSED)
         return advance
 
-    async def _give_notice(self, run: RunRequest, paused: bool) -> None:
-        row = await self.database.row("get_run", run.run)
-        if row is not None:
-            notice = Notice(run=run.run, epoch=run.epoch, paused=paused and row["paused"], warnings=row["warnings"])
-            await give_notice(self.client, notice)
+    async def _give_notice(self, run: payloads.RunRequest, paused: bool) -> None:
+        row = await get_run(self.database, run.run)
+        notice = payloads.Notice(run=run.run, epoch=run.epoch, paused=paused and row.paused, warnings=row.warnings)
+        await give_notice(self.client, notice)
 
     @activity.defn(name=names.ADVANCE_PREFLIGHT)
-    async def advance_preflight(self, run: RunRequest) -> PreflightState:
+    async def advance_preflight(self, run: payloads.RunRequest) -> payloads.PreflightState:
         """The rollouts of the preflight that have to run now."""
         state, warned = await preflight.advance(self.database, run)
         if warned:
@@ -140,56 +116,56 @@ class OrchestratorActivities:
         return state
 
     @activity.defn(name=names.BATCH_STATUS)
-    async def batch_status(self, query: BatchQuery) -> BatchAnswer:
+    async def batch_status(self, query: payloads.BatchQuery) -> payloads.BatchAnswer:
         """The reports of closed batches, and why the run waits if others are open."""
         # Temporal first: a batch closes its row before it ends.
         ended = {number for number in query.batches if await self._has_ended(query, number)}
         found = [await plans.batch_report(self.database, query.run, query.step, number) for number in query.batches]
         reports = [report for report in found if report]
         ended -= {report.batch for report in reports}
-        ready = Readiness(ready=True) if query.ending else await self.check_runners(query)
-        return BatchAnswer(**ready.model_dump(), reports=reports[:REPORTS_AT_ONCE], ended=sorted(ended))
+        ready = payloads.Readiness(ready=True) if query.ending else await self.check_runners(query)
+        return payloads.BatchAnswer(**ready.model_dump(), reports=reports[:REPORTS_AT_ONCE], ended=sorted(ended))
 
-    async def _has_ended(self, query: BatchQuery, number: int) -> bool:
+    async def _has_ended(self, query: payloads.BatchQuery, number: int) -> bool:
         return not is_open(await execution_of(self.client, names.batch_id(query.run, query.step, number)))
 
     @activity.defn(name=names.CLOSE_ROLLOUT)
-    async def close_rollout(self, close: CloseRolloutInput) -> RolloutResult:
+    async def close_rollout(self, close: payloads.CloseRolloutInput) -> payloads.RolloutResult:
         """Close a rollout as cancelled."""
         return await plans.cancel_rollout(self.database, close)
 
     @activity.defn(name=names.CHANGE_RUN)
-    async def change_run(self, change: ChangeInput) -> ChangeResult:
+    async def change_run(self, change: payloads.ChangeInput) -> payloads.ChangeResult:
         """Do an operator's command and write its audit row."""
         result = await change_run(self.database, change)
         await signal_workflows(self.database, self.client, change, result, activity.info().workflow_run_id or "")
         return result
 
     @activity.defn(name=names.FINISH_RUN)
-    async def finish_run(self, finish: FinishInput) -> RunRequest:
+    async def finish_run(self, finish: payloads.FinishInput) -> payloads.RunRequest:
         """Close a run. A workflow that learned of a cancel from the store is cancelled here."""
         await lifecycle.finish_run(self.database, finish)
         if finish.status == "cancelled":
             await cancel_workflow(self.client, finish.run, activity.info().workflow_run_id or "")
-        return RunRequest(run=finish.run, epoch=finish.epoch)
+        return payloads.RunRequest(run=finish.run, epoch=finish.epoch)
 
     @activity.defn(name=names.BEGIN_REGRADE)
-    async def begin_regrade(self, asked: RegradeInput) -> RegradePage:
+    async def begin_regrade(self, asked: payloads.RegradeInput) -> payloads.RegradePage:
         """Check the request, and that a runner serves the grader."""
         own = await regrades.check_regrade(self.database, asked)
-        check = CheckInput(run=asked.run, agent="", runner_queue=asked.runner_queue, grader=asked.grader)
+        check = payloads.CheckInput(run=asked.run, agent="", runner_queue=asked.runner_queue, grader=asked.grader)
         if reason := await why_waiting(self.client, check):
             raise ConfigError(reason)
         await regrades.begin_regrade(self.database, asked, own, f"regrade/{activity.info().workflow_run_id}")
-        return RegradePage()
+        return payloads.RegradePage()
 
     @activity.defn(name=names.LIST_UNGRADED)
-    async def list_ungraded(self, asked: RegradeInput) -> RegradePage:
+    async def list_ungraded(self, asked: payloads.RegradeInput) -> payloads.RegradePage:
         """The next attempts that the grader has not graded."""
         return await regrades.list_ungraded(self.database, asked)
 
     @activity.defn(name=names.RECORD_JUDGEMENTS)
-    async def record_judgements(self, given: RegradedRewards) -> RegradePage:
+    async def record_judgements(self, given: payloads.RegradedRewards) -> payloads.RegradePage:
         """Keep the grader's rewards beside the others."""
         await regrades.record_judgements(self.database, given)
-        return RegradePage()
+        return payloads.RegradePage()

@@ -22,10 +22,8 @@ def config() -> None:
     """
     resolved = resolve(output.current.flags)
     rows = setting_rows(resolved)
-    if output.wants_json():
-        output.emit({"settings": {row["name"]: row for row in rows}})
-        return
-    _print_table(rows)
+    if not output.emitted({"settings": {row["name"]: row for row in rows}}):
+        _print_table(rows)
 
 
 def setting_rows(resolved: Resolved) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from relight.cli import output
+from relight.cli import output, shared_options
 from relight.cli.render import print_table, shorten, when
 from relight.datasets import read_pieces
 from relight.store.datasets.client import DatasetClient
@@ -23,14 +23,7 @@ PIECE_BYTES = 4 * 1024 * 1024
 RETRY_SECONDS = 60.0
 SAMPLE = 3
 SHOWN_CHARACTERS = 200
-app = typer.Typer(
-    name="data",
-    no_args_is_help=True,
-    epilog=EPILOG,
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-)
+app = shared_options.make_app(name="data", no_args_is_help=True, epilog=EPILOG)
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Its name.")]
 
 
@@ -53,10 +46,9 @@ async def put(
     pieces = read_pieces(source, output.settings().data_root, fields, PIECE_BYTES)
     async with _client() as client:
         view = await client.put(name, pieces, fields, replace=replace)
-    if output.wants_json():
-        output.emit(view.model_dump(mode="json"))
-        return
-    output.say(f"data set {view.name}: {view.rows} rows, hash {view.dataset_id[:12]}; in run files: store:{view.name}")
+    if not output.emitted(view):
+        where = f"in run files: store:{view.name}"
+        output.say(f"data set {view.name}: {view.rows} rows, hash {view.dataset_id[:12]}; {where}")
 
 
 def _client() -> DatasetClient:
@@ -69,11 +61,8 @@ async def list_() -> None:
     """List the data sets in the store."""
     async with _client() as client:
         found = await client.list()
-    if output.wants_json():
-        for view in found:
-            output.emit(view.model_dump(mode="json"))
-        return
-    print_table(("name", "rows", "hash", "since", "runs"), [_row(view) for view in found])
+    if not output.emitted(*found):
+        print_table(("name", "rows", "hash", "since", "runs"), [_row(view) for view in found])
 
 
 def _row(view: DatasetView) -> list[str]:
@@ -85,8 +74,7 @@ async def show(name: Name) -> None:
     """Show a data set and its first rows."""
     async with _client() as client:
         view = await client.show(name, SAMPLE)
-    if output.wants_json():
-        output.emit(view.model_dump(mode="json"))
+    if output.emitted(view):
         return
     output.say(f"data set {view.name}: {view.rows} rows, since {when(view.updated_at)}")
     output.say(f"  hash    {view.dataset_id}")
@@ -100,7 +88,5 @@ async def remove(name: Name) -> None:
     """Remove a data set that no run uses."""
     async with _client() as client:
         await client.delete(name)
-    if output.wants_json():
-        output.emit({"removed": name})
-        return
-    output.say(f"data set {name} removed")
+    if not output.emitted({"removed": name}):
+        output.say(f"data set {name} removed")

@@ -10,12 +10,12 @@ from temporalio.client import Client, WorkflowFailureError
 from temporalio.exceptions import ActivityError
 
 from relight.cli import output
-from relight.cli.operators import operator, parse_pairs
+from relight.cli.operators import operator
 from relight.cli.render import command_line
-from relight.cli.run_check import check_run_name
+from relight.cli.run_check import check_run_name, parse_pair
+from relight.cli.store_reader import StoreReader
 from relight.cli.train import watch
 from relight.errors import ConfigError
-from relight.operators.operator import Operator
 from relight.types.commands import Fork, Regrade, Replay
 from relight.types.payloads import ChangeResult, RegradeResult
 
@@ -47,9 +47,7 @@ async def fork(
     detach: Detach = False,
 ) -> None:
     """Start a new run from a checkpoint of another. It goes on with the next step's number and the next tasks."""
-    changes, name = parse_pairs(set_ or []), check_run_name(name) if name else None
-    command = Fork(from_step=from_step, name=name, set=changes, actor=getpass.getuser())
-    await _start_derived(run, command, detach)
+    await _start_derived(run, Fork(from_step=from_step, **_given(name, set_)), detach)
 
 
 async def replay(
@@ -62,9 +60,7 @@ async def replay(
     detach: Detach = False,
 ) -> None:
     """Train on the rollouts of another run without sampling: another loss, learning rate, or grader's rewards."""
-    changes, name = parse_pairs(set_ or []), check_run_name(name) if name else None
-    command = Replay(from_step=from_step, name=name, set=changes, actor=getpass.getuser())
-    await _start_derived(run, command, detach)
+    await _start_derived(run, Replay(from_step=from_step, **_given(name, set_)), detach)
 
 
 async def regrade(
@@ -80,11 +76,14 @@ async def regrade(
             _say(run, result, f"grader {grader} begins to judge run {run}")
             return
         judged = await _result_of(op.client, str(result.after["workflow"]))
-    if output.wants_json():
-        output.emit(judged.model_dump(mode="json"))
-        return
-    failed = f", {judged.failed} could not be judged" if judged.failed else ""
-    output.say(f"grader {grader} gave {judged.graded} rewards{failed}")
+    if not output.emitted(judged):
+        failed = f", {judged.failed} could not be judged" if judged.failed else ""
+        output.say(f"grader {grader} gave {judged.graded} rewards{failed}")
+
+
+def _given(name: str | None, pairs: list[str] | None) -> dict[str, Any]:
+    changes = dict(map(parse_pair, pairs or []))
+    return {"name": check_run_name(name) if name else None, "set": changes, "actor": getpass.getuser()}
 
 
 async def _start_derived(run: str, command: Fork | Replay, detach: bool) -> None:
@@ -95,14 +94,8 @@ async def _start_derived(run: str, command: Fork | Replay, detach: bool) -> None
         if detach:
             output.say(f"  watch it with: {command_line('status', '--watch', new)}")
             return
-        await _watch(op, new)
-
-
-async def _watch(op: Operator, run: str) -> None:
-    from relight.cli.store_reader import StoreReader  # the operator's reader is one
-
-    assert isinstance(op.reader, StoreReader)
-    await watch(run, op.reader, op.client, output.settings())
+        assert isinstance(op.reader, StoreReader)
+        await watch(new, op.reader, op.client, output.settings())
 
 
 async def _result_of(client: Client, workflow_id: str) -> RegradeResult:
@@ -117,7 +110,5 @@ async def _result_of(client: Client, workflow_id: str) -> RegradeResult:
 
 
 def _say(run: str, result: ChangeResult, text: str) -> None:
-    if output.wants_json():
-        output.emit({"run": run, **result.model_dump(mode="json")})
-    else:
+    if not output.emitted({"run": run, **result.model_dump(mode="json")}):
         output.say(text)

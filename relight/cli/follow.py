@@ -15,10 +15,10 @@ from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureEr
 from temporalio.service import RPCError, RPCStatusCode
 
 from relight.cli.display import Display
-from relight.cli.pollers import pollers
 from relight.cli.progress import Outcome, ProgressReporter, RunSnapshot, status_line
 from relight.cli.store_reader import StoreReader
 from relight.errors import NotFoundError, OverloadedError, PostgresError, StoreError, TemporalError
+from relight.temporal.pollers import names_of_pollers
 from relight.types.names import train_id
 from relight.types.views import RunView, StepView
 
@@ -138,6 +138,6 @@ class RunSource:
 
     async def _is_polled(self) -> bool:
         try:
-            return self._client is None or bool(await pollers(self._client, self._queue))
+            return self._client is None or bool(await names_of_pollers(self._client, self._queue))
         except TemporalError:
             return True  # unknown, so no orchestrator is reported as missing

@@ -96,12 +96,9 @@ async def _print(path: Path, number: int, follow: bool) -> None:
 
 
 def _write(content: bytes) -> None:
-    if output.wants_json():
-        for line in content.decode(errors="replace").splitlines():
-            output.emit({"line": line})
-        return
-    sys.stdout.buffer.write(content)
-    sys.stdout.buffer.flush()
+    if not output.emitted(*({"line": line} for line in content.decode(errors="replace").splitlines())):
+        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.flush()
 
 
 async def _print_attempts(rollout_id: str, known: list[str]) -> None:
@@ -113,8 +110,7 @@ async def _print_attempts(rollout_id: str, known: list[str]) -> None:
             f"{rollout_id!r} is neither a rollout nor a process of the stack (known: {', '.join(known) or 'none'})"
         ) from error
     for attempt in rollout.tries:
-        if output.wants_json():
-            output.emit(attempt.model_dump(mode="json", include={"attempt_id", "sequence_id", "status", "output"}))
-        else:
+        shown = {"attempt_id", "sequence_id", "status", "output"}
+        if not output.emitted(attempt.model_dump(mode="json", include=shown)):
             output.say(f"--- attempt {attempt.sequence_id}: {attempt.failure_class or attempt.status}")
             output.say(attempt.output.rstrip() or "(no output)")

@@ -84,7 +84,7 @@ def load(name: str) -> Any:
 
 
 def _click_command(name: str, function: Any, **attributes: Any) -> Any:
-    app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+    app = shared_options.make_app()
     app.command(name, **attributes)(function)
     return typer.main.get_command(app)
 
@@ -133,14 +133,7 @@ def _shared(
 
 def build() -> typer.Typer:
     """The `relight` application."""
-    app = typer.Typer(
-        name="relight",
-        cls=LazyGroup,
-        no_args_is_help=True,
-        add_completion=False,
-        pretty_exceptions_enable=False,
-        rich_markup_mode=None,  # rich takes 0.2 s to import, and the help needs no formatting
-    )
+    app = shared_options.make_app(name="relight", cls=LazyGroup, no_args_is_help=True)
     app.callback(help="Durable reinforcement learning for AI agents: no crash loses finished work.", epilog=EPILOG)(
         shared_options.with_options(_shared)
     )

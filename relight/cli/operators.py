@@ -9,14 +9,12 @@ import getpass
 import uuid
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Annotated, Any
 
-import orjson
 import typer
 
 from relight.cli import output
-from relight.cli.run_check import parse_value
+from relight.cli.run_check import parse_pair
 from relight.cli.store_reader import StoreReader
 from relight.errors import ConfigError, NotFoundError, OverloadedError, StoreError
 from relight.operators.operator import Operator, send_command
@@ -126,7 +124,7 @@ async def set_(
     ],
 ) -> None:
     """Change a live run. Concurrency acts at once, all else from the first step on that is not planned."""
-    for action, value in commands_for(parse_pairs(settings)):
+    for action, value in commands_for(dict(map(parse_pair, settings))):
         await give_and_show(run, action, value, f"changed ({', '.join(sorted(value))})")
 
 
@@ -165,11 +163,9 @@ async def operator() -> AsyncGenerator[Operator]:
 
 def show(run: str, done: str, result: ChangeResult) -> None:
     """Show the result of a command."""
-    if output.wants_json():
-        output.emit({"run": run, **result.model_dump(mode="json")})
-        return
-    where = f", effective at step {result.effective_step}" if result.effective_step is not None else ""
-    output.say(f"run {run} is {done}{where}")
+    if not output.emitted({"run": run, **result.model_dump(mode="json")}):
+        where = f", effective at step {result.effective_step}" if result.effective_step is not None else ""
+        output.say(f"run {run} is {done}{where}")
 
 
 async def find(target: str) -> tuple[str, str | None]:
@@ -192,21 +188,6 @@ async def find(target: str) -> tuple[str, str | None]:
     return rollout.run, rollout.rollout_id
 
 
-def parse_pairs(pairs: list[str]) -> dict[str, Any]:
-    """`key=value` each; a value is JSON where it parses as such, `@file` reads one.
-
-    Raises:
-        ConfigError: one that is not like that.
-    """
-    found: dict[str, Any] = {}
-    for pair in pairs:
-        key, separator, text = pair.partition("=")
-        if not separator or not key:
-            raise ConfigError(f"{pair}: give it as key=value, such as learning_rate=3e-5")
-        found[key] = _read(Path(text[1:])) if text.startswith("@") else parse_value(text)
-    return found
-
-
 def commands_for(values: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     """The commands that set these values; all are checked before the first is given.
 
@@ -217,10 +198,3 @@ def commands_for(values: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
         raise ConfigError(f"{', '.join(unknown)}: can't be set on a live run; it takes {', '.join(SETTABLE)}")
     found = [(action, {key: values[key] for key in values if SETTABLE[key] == action}) for action in SETTING]
     return [(action, value) for action, value in found if value]
-
-
-def _read(path: Path) -> Any:
-    try:
-        return orjson.loads(path.read_bytes())
-    except (OSError, orjson.JSONDecodeError) as error:
-        raise ConfigError(f"{path}: can't be read as JSON: {error}") from error

@@ -1,6 +1,6 @@
 """What all commands share: the options of this invocation, and how to print.
 
-A command takes addresses from `settings()` and prints with `say()` for people and `emit()` for `--json`. It does not
+A command takes addresses from `settings()` and prints with `say()` for people and `emitted()` for `--json`. It does not
 format errors: it raises a `RelightError`.
 """
 
@@ -16,6 +16,8 @@ import orjson
 from relight.errors import AgentLoadError, ConfigError, DatasetError, InvalidRequestError, ModelError, RelightError
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from relight.settings import Settings
 
 BAD_INPUT = (ConfigError, DatasetError, AgentLoadError, ModelError, InvalidRequestError)
@@ -50,6 +52,14 @@ def emit(value: Mapping[str, Any]) -> None:
     """Print one JSON line on stdout."""
     sys.stdout.buffer.write(orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS) + b"\n")
     sys.stdout.buffer.flush()
+
+
+def emitted(*values: Mapping[str, Any] | BaseModel) -> bool:
+    """Print each as one JSON line, if `--json` was given; whether it was."""
+    if current.json:
+        for value in values:
+            emit(value if isinstance(value, Mapping) else value.model_dump(mode="json"))
+    return current.json
 
 
 def say(text: str) -> None:

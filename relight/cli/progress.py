@@ -70,14 +70,15 @@ class ProgressReporter:
         """What is new in this snapshot, in the order in which it happened."""
         events = [*self._results(snapshot), *self._new_warnings(snapshot), *self._waits(snapshot)]
         if snapshot.outcome:
-            events.append(_end_event(snapshot.outcome))
+            how = {"status": snapshot.outcome.status, "message": snapshot.outcome.message}
+            events.append(ProgressEvent("end", snapshot.outcome.text, how))
         return events
 
     def _results(self, snapshot: RunSnapshot) -> Iterable[ProgressEvent]:
         total = snapshot.view.total_steps if snapshot.view else None
         ordered = [(step.step, 0, step_event(step, total)) for step in snapshot.steps]
         for evaluation in snapshot.view.evaluations if snapshot.view else []:
-            if evaluation.version not in self._evaluations and is_complete(evaluation):
+            if evaluation.version not in self._evaluations and evaluation.score is not None:
                 self._evaluations.add(evaluation.version)
                 ordered.append((evaluation.version, 1, evaluation_event(evaluation)))
         ordered.sort(key=lambda item: item[:2])
@@ -102,11 +103,6 @@ class ProgressReporter:
             self._waiting = waiting
             if waiting:
                 yield ProgressEvent("waiting", waiting)
-
-
-def is_complete(evaluation: EvaluationView) -> bool:
-    """Whether the evaluation has all its figures."""
-    return evaluation.score is not None
 
 
 def why_waiting(view: RunView) -> str | None:
@@ -289,7 +285,3 @@ def _newest(ordered: list[tuple[int, int, ProgressEvent]]) -> tuple[list[tuple[i
     steps = [step for step, order, _ in ordered if order == 0]
     hidden = set(steps[:-OLD_STEPS])
     return [item for item in ordered if item[1] == 1 or item[0] not in hidden], len(hidden)
-
-
-def _end_event(outcome: Outcome) -> ProgressEvent:
-    return ProgressEvent("end", outcome.text, {"status": outcome.status, "message": outcome.message})

@@ -49,9 +49,7 @@ async def rollouts(
 
 async def _list(reader: StoreReader, run: str, filters: dict[str, Any], limit: int) -> None:
     found, more = await collect(reader, run, filters, limit)
-    if output.wants_json():
-        for rollout in found:
-            output.emit(rollout.model_dump(mode="json"))
+    if output.emitted(*found):
         return
     if not found:
         output.say(f"run {run} has no such rollouts")
@@ -92,12 +90,10 @@ def rollout_row(rollout: RolloutSummary) -> list[str]:
 async def _show(reader: StoreReader, rollout_id: str) -> None:
     rollout = await reader.rollout(rollout_id)
     calls = await reader.generations(rollout_id)
-    if output.wants_json():
-        generations = [call.model_dump(mode="json") for call in calls]
-        output.emit({**rollout.model_dump(mode="json"), "generations": generations})
-        return
-    for line in rollout_lines(rollout, calls):
-        output.say(line)
+    generations = [call.model_dump(mode="json") for call in calls]
+    if not output.emitted({**rollout.model_dump(mode="json"), "generations": generations}):
+        for line in rollout_lines(rollout, calls):
+            output.say(line)
 
 
 def rollout_lines(rollout: RolloutView, calls: list[GenerationView]) -> list[str]:

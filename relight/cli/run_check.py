@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,15 +63,32 @@ def check_run(path: Path, data_root: Path, overrides: Sequence[str] = (), *, fil
     return CheckedRun(file, train, evaluation)
 
 
-def apply_override(data: dict[str, Any], override: str) -> None:
-    """Set one dotted key. The value is JSON if it parses as such, else text."""
-    key, separator, text = override.partition("=")
+def parse_pair(pair: str) -> tuple[str, Any]:
+    """`key=value`; the value is JSON where it parses as such, else text, and `@file` reads it from a file.
+
+    Raises:
+        ConfigError: it is not like that.
+    """
+    key, separator, text = pair.partition("=")
     if not separator or not key:
-        raise ConfigError(f"--set {override}: not KEY=VALUE, such as algorithm.learning_rate=3e-4")
+        raise ConfigError(f"{pair}: give it as key=value, such as algorithm.learning_rate=3e-4")
+    if not text.startswith("@"):
+        with suppress(ValueError):
+            return key, json.loads(text)
+        return key, text
+    try:
+        return key, json.loads(Path(text[1:]).read_bytes())
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{text[1:]}: can't be read as JSON: {error}") from error
+
+
+def apply_override(data: dict[str, Any], override: str) -> None:
+    """Set one dotted key of a run file."""
+    key, value = parse_pair(override)
     if key.startswith("data.") and isinstance(data.get("data"), str):
         data["data"] = {"train": data["data"]}
     try:
-        set_key(data, key, parse_value(text))
+        set_key(data, key, value)
     except ConfigError as error:
         raise ConfigError(f"--set {override}: {error.message.partition(': ')[2]}") from error
 
@@ -113,14 +131,6 @@ def _read_json(path: Path) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise ConfigError(f"{path}: a run file has to be one JSON object; `relight schema` prints its schema")
     return data
-
-
-def parse_value(text: str) -> Any:
-    """The JSON value if the text parses as such, else the text."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
 
 
 def _count(source: str, data_root: Path, required_fields: Sequence[str]) -> int | None:

@@ -23,11 +23,8 @@ async def runs(limit: Annotated[int, typer.Option(min=1, max=1000, help="Show th
     """List runs, newest first."""
     async with StoreReader.from_settings(output.settings()) as reader:
         found = await reader.runs(limit)
-    if output.wants_json():
-        for run in found:
-            output.emit(run.model_dump(mode="json"))
-        return
-    show_runs(found)
+    if not output.emitted(*found):
+        show_runs(found)
 
 
 def show_runs(found: list[RunSummary]) -> None:

@@ -6,7 +6,6 @@ from pydantic import BaseModel, Field
 
 from relight.cli import output
 from relight.cli.full_disks import FullDisk, full_disks
-from relight.cli.pollers import pollers
 from relight.cli.progress import size_text
 from relight.cli.render import print_table
 from relight.cli.runs import show_runs
@@ -16,6 +15,7 @@ from relight.errors import RelightError
 from relight.settings import Settings
 from relight.stack.stack_file import running_pid
 from relight.temporal.connection import connect_temporal
+from relight.temporal.pollers import names_of_pollers
 from relight.types.names import runner_queue
 from relight.types.views import ClusterView, RunSummary, WorkerView
 
@@ -87,7 +87,9 @@ async def _queues(settings: Settings, found: StackOverview) -> list[QueueStatus]
     agents |= {run.agent for run in found.runs if run.status == "running"}
     wanted += [(runner_queue(settings.runner_queue, agent), f"agent {agent}") for agent in sorted(agents)]
     return [
-        QueueStatus(queue=name, serves=what, pollers=await pollers(client, name, activities=what != "workflows"))
+        QueueStatus(
+            queue=name, serves=what, pollers=await names_of_pollers(client, name, activities=what != "workflows")
+        )
         for name, what in wanted
     ]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import ValidationError
 from temporalio.client import Client, WorkflowHandle
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
@@ -13,7 +12,7 @@ from relight.errors import ConfigError, NotFoundError
 from relight.operators.start_requests import REFUSED
 from relight.operators.starting import start_run
 from relight.types.names import train_id
-from relight.types.run_file import RunFile, differing_keys
+from relight.types.run_file import RunFile, differences, known_keys, parse_run_file
 
 
 async def launch(client: Client, reader: StoreReader, queue: str, run: str, file: RunFile) -> bool:
@@ -54,13 +53,12 @@ def require_same(run: str, known: dict[str, Any], file: RunFile) -> None:
         ConfigError: it names the keys that differ.
     """
     try:
-        before = RunFile.model_validate({key: value for key, value in known.items() if key in RunFile.model_fields})
-    except ValidationError:
+        before = parse_run_file(known_keys(known))
+    except ConfigError:
         return  # written by another release: the workflow judges
-    keys = differing_keys(before.model_dump(mode="json"), file.model_dump(mode="json"))
-    if keys:
+    if keys := differences(before, file):
         raise ConfigError(
-            f"run {run} exists with another run file; these keys differ: {', '.join(keys)}; "
+            f"run {run} exists with another run file; these keys differ: {keys}; "
             "give the same file to go on with it, or start another one with --name"
         )
 

@@ -63,13 +63,11 @@ async def _show_run(run: str, reader: StoreReader, settings: Settings) -> None:
             output.say(f"disk      {disk}")
     view = await reader.run(run)
     steps = await reader.steps(run, after=max(0, view.step - SHOWN_STEPS), recorded=True)
-    if output.wants_json():
-        shown = {"steps": steps, "full_disks": disks}
-        lists = {name: [one.model_dump(mode="json") for one in some] for name, some in shown.items()}
-        output.emit({**view.model_dump(mode="json"), **lists})
-        return
-    for line in [*summary_lines(view), *step_lines(steps, view.total_steps)]:
-        output.say(line)
+    shown = {"steps": steps, "full_disks": disks}
+    lists = {name: [one.model_dump(mode="json") for one in some] for name, some in shown.items()}
+    if not output.emitted({**view.model_dump(mode="json"), **lists}):
+        for line in [*summary_lines(view), *step_lines(steps, view.total_steps)]:
+            output.say(line)
 
 
 def step_lines(steps: list[StepView], total: int) -> list[str]:
@@ -79,9 +77,7 @@ def step_lines(steps: list[StepView], total: int) -> list[str]:
 
 async def _show_stack(settings: Settings, reader: StoreReader) -> None:
     found = await read_overview(settings, reader)
-    if output.wants_json():
-        output.emit(found.model_dump(mode="json"))
-    else:
+    if not output.emitted(found):
         show(found)
     if not found.reachable:
         raise SystemExit(1)

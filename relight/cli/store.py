@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relight.cli import output, services
+from relight.cli import output, services, shared_options
 from relight.cli.render import print_table
 from relight.errors import ConfigError
 
@@ -20,14 +20,7 @@ Examples:
   relight store --store-url http://0.0.0.0:4747
   relight store check
   relight store retain --older-than 30d --max-size 50GB --dry-run"""
-app = typer.Typer(
-    name="store",
-    invoke_without_command=True,
-    epilog=EPILOG,
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-)
+app = shared_options.make_app(name="store", invoke_without_command=True, epilog=EPILOG)
 
 
 @app.callback()
@@ -54,10 +47,7 @@ async def check() -> None:
 
 
 def _show_violations(found: list[Violation], checked: int) -> None:
-    if output.wants_json():
-        for violation in found:
-            output.emit(vars(violation))
-        output.emit({"checked": checked, "broken": len(found)})
+    if output.emitted(*map(vars, found), {"checked": checked, "broken": len(found)}):
         return
     for violation in found:
         output.say(f"{violation.invariant}: {violation.says}")
@@ -101,9 +91,8 @@ async def retain(
 
 
 def _show_days(days: list[Day], dry_run: bool) -> None:
-    if output.wants_json():
-        for day in days:
-            output.emit({"day": day.day, "size_bytes": day.size_bytes, "action": day.action, "reason": day.reason})
+    shown = ("day", "size_bytes", "action", "reason")
+    if output.emitted(*({name: getattr(day, name) for name in shown} for day in days)):
         return
     words = {"dropped": "would be dropped" if dry_run else "dropped", "kept": "kept"}
     rows = [[str(day.day), f"{day.size_bytes / 1e6:.1f} MB", words[day.action], day.reason] for day in days]

@@ -95,9 +95,8 @@ async def _why_waiting(client: Client, run: str, file: RunFile) -> str | None:
 
 def _show_started(settings: Settings, run: str, started: bool, detach: bool, waiting_for: str | None) -> None:
     page = web_ui_page(settings, run)
-    if output.wants_json():
-        event = "started" if started else "attached"
-        output.emit({"event": event, "run": run, "web_ui": page, "waiting_for": waiting_for})
+    event = "started" if started else "attached"
+    if output.emitted({"event": event, "run": run, "web_ui": page, "waiting_for": waiting_for}):
         return
     output.say(f"run {run} {'started' if started else 'is under way'}")
     if page:

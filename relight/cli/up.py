@@ -68,9 +68,7 @@ def down() -> None:
 
     home = output.settings().home.absolute()
     pid = stack_file.end(home)
-    if output.wants_json():
-        output.emit({"home": str(home), "stopped_pid": pid})
-    else:
+    if not output.emitted({"home": str(home), "stopped_pid": pid}):
         print(f"stopped (pid {pid})" if pid else f"no stack is running in {home}")
 
 
@@ -83,9 +81,7 @@ class EventPrinter:
 
     def __call__(self, event: StackEvent) -> None:
         line = {"event": event.kind, "name": event.name, "text": event.text, **event.data}
-        if output.wants_json():
-            output.emit(line)
-        elif event.kind in SHOWN:
+        if not output.emitted(line) and event.kind in SHOWN:
             print(f"{time.monotonic() - self.started:7.1f} s  {event.text}", flush=True)
         if self._pipe is not None:
             with suppress(BrokenPipeError):  # that process has ended

@@ -12,24 +12,8 @@ import traceback
 from collections.abc import Mapping
 from typing import Any, cast
 
+from relight.emitter import names
 from relight.emitter.attributes import as_json, clean_text, flatten
-from relight.emitter.names import (
-    ANNOTATION,
-    EXCEPTION,
-    EXCEPTION_ESCAPED,
-    EXCEPTION_MESSAGE,
-    EXCEPTION_STACKTRACE,
-    EXCEPTION_TYPE,
-    MESSAGE,
-    MESSAGE_BODY,
-    OBJECT,
-    OBJECT_JSON,
-    OBJECT_LITERAL,
-    OBJECT_TYPE,
-    PRIMARY,
-    REWARD,
-    REWARD_FEEDBACK,
-)
 from relight.emitter.recorder import EmittedSpan, make_span, send
 
 MAX_TRACEBACK_CHARACTERS = 16 * 1024
@@ -57,7 +41,7 @@ def emit_reward(
     """
     dimensions = reward_dimensions(reward, primary_key)
     flat = reward_attributes(dimensions, feedback) | flatten(attributes or {})
-    return send(make_span(ANNOTATION, flat), propagate)
+    return send(make_span(names.ANNOTATION, flat), propagate)
 
 
 def reward_dimensions(reward: object, primary_key: str | None = None) -> dict[str, float]:
@@ -67,7 +51,7 @@ def reward_dimensions(reward: object, primary_key: str | None = None) -> dict[st
         TypeError, ValueError: as `emit_reward`.
     """
     if not isinstance(reward, Mapping):
-        return {PRIMARY: _number(reward, "reward")}
+        return {names.PRIMARY: _number(reward, "reward")}
     named = dict(_named(name, value) for name, value in cast("Mapping[object, object]", reward).items())
     if primary_key is None:
         raise ValueError("a reward with several names needs primary_key, the name of the one to train on")
@@ -100,22 +84,22 @@ def reward_attributes(dimensions: Mapping[str, float], feedback: str | None = No
     """Attributes of a reward span."""
     attributes: dict[str, Any] = {}
     if feedback is not None:
-        attributes[REWARD_FEEDBACK] = clean_text(feedback, MAX_FEEDBACK_CHARACTERS)
+        attributes[names.REWARD_FEEDBACK] = clean_text(feedback, MAX_FEEDBACK_CHARACTERS)
     for index, (name, value) in enumerate(dimensions.items()):
-        attributes[f"{REWARD}.{index}.name"] = clean_text(name, 256)
-        attributes[f"{REWARD}.{index}.value"] = value
+        attributes[f"{names.REWARD}.{index}.name"] = clean_text(name, 256)
+        attributes[f"{names.REWARD}.{index}.value"] = value
     return attributes
 
 
 def emit_annotation(annotation: Mapping[str, Any], propagate: bool = True) -> EmittedSpan:
     """Emit an annotation: a span with these attributes, flattened to `a.b.0` names."""
-    return send(make_span(ANNOTATION, flatten(annotation)), propagate)
+    return send(make_span(names.ANNOTATION, flatten(annotation)), propagate)
 
 
 def emit_message(message: str, attributes: Mapping[str, Any] | None = None, propagate: bool = True) -> EmittedSpan:
     """Emit a message span with a text."""
-    flat = {MESSAGE_BODY: clean_text(str(message)), **flatten(attributes or {})}
-    return send(make_span(MESSAGE, flat), propagate)
+    flat = {names.MESSAGE_BODY: clean_text(str(message)), **flatten(attributes or {})}
+    return send(make_span(names.MESSAGE, flat), propagate)
 
 
 def emit_object(value: Any, attributes: Mapping[str, Any] | None = None, propagate: bool = True) -> EmittedSpan:
@@ -124,20 +108,20 @@ def emit_object(value: Any, attributes: Mapping[str, Any] | None = None, propaga
     Raises:
         RuntimeError: the value can't be represented in JSON.
     """
-    return send(make_span(OBJECT, encode_object(value) | flatten(attributes or {})), propagate)
+    return send(make_span(names.OBJECT, encode_object(value) | flatten(attributes or {})), propagate)
 
 
 def encode_object(value: Any) -> dict[str, Any]:
     """Attributes that hold a value."""
     kind = type(value).__name__
     if isinstance(value, str | int | float):
-        return {OBJECT_TYPE: kind, OBJECT_LITERAL: clean_text(str(value))}
+        return {names.OBJECT_TYPE: kind, names.OBJECT_LITERAL: clean_text(str(value))}
     if isinstance(value, bytes):
-        return {OBJECT_TYPE: kind, OBJECT_LITERAL: base64.b64encode(value).decode()}
+        return {names.OBJECT_TYPE: kind, names.OBJECT_LITERAL: base64.b64encode(value).decode()}
     text = as_json(value)
     if text is None:
         raise RuntimeError(f"emit_object needs a value that JSON can hold, not {kind}")
-    return {OBJECT_TYPE: kind, OBJECT_JSON: text}
+    return {names.OBJECT_TYPE: kind, names.OBJECT_JSON: text}
 
 
 def emit_exception(
@@ -145,15 +129,15 @@ def emit_exception(
 ) -> EmittedSpan:
     """Emit an exception that the agent handled: its type, message and stack trace. The span's status stays UNSET."""
     flat = exception_attributes(exception) | flatten(attributes or {})
-    return send(make_span(EXCEPTION, flat, status="UNSET"), propagate)
+    return send(make_span(names.EXCEPTION, flat, status="UNSET"), propagate)
 
 
 def exception_attributes(exception: BaseException) -> dict[str, Any]:
     """Attributes with the type, message and stack trace of an exception."""
     stack = "".join(traceback.format_exception(exception))
     return {
-        EXCEPTION_TYPE: type(exception).__name__,
-        EXCEPTION_MESSAGE: clean_text(str(exception), MAX_TRACEBACK_CHARACTERS),
-        EXCEPTION_STACKTRACE: clean_text(stack[-MAX_TRACEBACK_CHARACTERS:]),
-        EXCEPTION_ESCAPED: True,
+        names.EXCEPTION_TYPE: type(exception).__name__,
+        names.EXCEPTION_MESSAGE: clean_text(str(exception), MAX_TRACEBACK_CHARACTERS),
+        names.EXCEPTION_STACKTRACE: clean_text(stack[-MAX_TRACEBACK_CHARACTERS:]),
+        names.EXCEPTION_ESCAPED: True,
     }

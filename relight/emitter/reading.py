@@ -9,19 +9,7 @@ from typing import Any, TypeVar, cast
 
 import orjson
 
-from relight.emitter.names import (
-    ANNOTATION,
-    MESSAGE,
-    MESSAGE_BODY,
-    OBJECT,
-    OBJECT_JSON,
-    OBJECT_LITERAL,
-    OBJECT_TYPE,
-    OPERATION,
-    OPERATION_NAME,
-    REWARD,
-    REWARD_SPAN,
-)
+from relight.emitter import names
 
 S = TypeVar("S")
 _LITERALS: dict[str, Callable[[str], Any]] = {"int": int, "float": float, "bool": "True".__eq__}
@@ -42,18 +30,18 @@ def get_reward_values(span: object) -> dict[str, float]:
         return {}
     values: dict[str, float] = {}
     index = 0
-    while (value := attributes.get(f"{REWARD}.{index}.value")) is not None:
+    while (value := attributes.get(f"{names.REWARD}.{index}.value")) is not None:
         if not isinstance(value, int | float) or not math.isfinite(value):
             return {}
-        values[str(attributes.get(f"{REWARD}.{index}.name", index))] = float(value)
+        values[str(attributes.get(f"{names.REWARD}.{index}.name", index))] = float(value)
         index += 1
     return values
 
 
 def _may_hold_reward(name: object, attributes: Mapping[str, Any]) -> bool:
-    if name == OPERATION:
-        return attributes.get(OPERATION_NAME) == REWARD_SPAN
-    return name in (ANNOTATION, REWARD_SPAN)
+    if name == names.OPERATION:
+        return attributes.get(names.OPERATION_NAME) == names.REWARD_SPAN
+    return name in (names.ANNOTATION, names.REWARD_SPAN)
 
 
 def get_reward_value(span: object) -> float | None:
@@ -78,19 +66,19 @@ def find_final_reward(spans: Sequence[object]) -> float | None:
 
 def get_message_value(span: object) -> str | None:
     """The text of a message span; None for other spans."""
-    return _attributes(span).get(MESSAGE_BODY) if _field(span, "name") == MESSAGE else None
+    return _attributes(span).get(names.MESSAGE_BODY) if _field(span, "name") == names.MESSAGE else None
 
 
 def get_object_value(span: object) -> Any:
     """The value of an object span; None for other spans."""
-    if _field(span, "name") != OBJECT:
+    if _field(span, "name") != names.OBJECT:
         return None
     attributes = _attributes(span)
-    if OBJECT_JSON in attributes:
-        return orjson.loads(attributes[OBJECT_JSON])
-    literal = attributes.get(OBJECT_LITERAL)
+    if names.OBJECT_JSON in attributes:
+        return orjson.loads(attributes[names.OBJECT_JSON])
+    literal = attributes.get(names.OBJECT_LITERAL)
     if literal is None:
         return None
-    if attributes.get(OBJECT_TYPE) == "bytes":
+    if attributes.get(names.OBJECT_TYPE) == "bytes":
         return base64.b64decode(literal)
-    return _LITERALS.get(attributes.get(OBJECT_TYPE, "str"), str)(literal)
+    return _LITERALS.get(attributes.get(names.OBJECT_TYPE, "str"), str)(literal)

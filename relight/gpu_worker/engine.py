@@ -21,9 +21,7 @@ from relight.gpu_worker.child_environment import clean_environment
 from relight.gpu_worker.engine_args import is_cpu_build, vllm_flags
 from relight.gpu_worker.engine_client import EngineClient
 from relight.processes.child import ChildProcess, log_tail
-
-SERVED_MODEL = "policy"
-"""The model's name in requests."""
+from relight.types.names import POLICY
 
 _LONGEST_SOCKET_PATH = 107
 LONGEST_FOLDER = _LONGEST_SOCKET_PATH - len("/rpc/") - len(str(uuid.UUID(int=0)))
@@ -81,7 +79,7 @@ def engine_command(
     given = {key.replace("-", "_"): value for key, value in vllm_keys.items()}
     wanted = vllm_flags(given)
     ours = {**_FLAGS, **(_CPU_FLAGS if cpu else {}), "max_model_len": max_model_len}
-    flags = [sys.executable, "-m", module, "--model", str(model_dir), "--served-model-name", SERVED_MODEL]
+    flags = [sys.executable, "-m", module, "--model", str(model_dir), "--served-model-name", POLICY]
     flags += ["--uds", str(socket_path), "--logprobs-mode", str(ours.pop("logprobs_mode"))]
     return flags + vllm_flags({key: value for key, value in ours.items() if key not in given}) + wanted
 

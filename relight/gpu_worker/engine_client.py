@@ -116,7 +116,8 @@ class EngineClient:
             async with self._open_session().request(method, _BASE + path, **arguments) as response:
                 body = await response.read()
                 if response.status >= 400:
-                    raise EngineError(f"{method} {path}: {response.status} {_tail(body)}")
+                    said = body.decode(errors="replace")[-_TAIL_CHARACTERS:]
+                    raise EngineError(f"{method} {path}: {response.status} {said}")
                 return await response.json() if response.content_type == "application/json" else body.decode()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise EngineError(f"{method} {path}: can't reach the engine at {self._socket_path}: {error!r}") from error
@@ -131,7 +132,3 @@ class EngineClient:
 
 def _has_weights(directory: Path) -> bool:
     return any(directory.glob(f"*{WEIGHTS_SUFFIX}"))
-
-
-def _tail(body: bytes) -> str:
-    return body.decode(errors="replace")[-_TAIL_CHARACTERS:]

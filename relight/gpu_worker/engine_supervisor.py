@@ -17,12 +17,13 @@ from typing import Any
 
 from relight.errors import CheckpointError, ConfigError, EngineError, PostgresError, RelightError
 from relight.faults import FaultPoint, fault_point
-from relight.gpu_worker.engine import LONGEST_FOLDER, SERVED_MODEL, VLLM, EngineProcess
+from relight.gpu_worker.engine import LONGEST_FOLDER, VLLM, EngineProcess
 from relight.gpu_worker.engine_liveness import EngineLiveness
 from relight.gpu_worker.version_files import VersionFiles
 from relight.retrying import ExponentialBackoff
 from relight.store.database import Database
 from relight.store.training.ledger import Version, newest_version
+from relight.types.names import POLICY
 
 log = logging.getLogger(__name__)
 
@@ -144,7 +145,8 @@ class EngineSupervisor:
         self.engine, self._resume, self._failed_resumes = engine, None, 0
         try:
             url = f"unix:{self.socket_path}"
-            columns = (self.engine_id, self.host, self.run, url, SERVED_MODEL, engine.pids[0] if engine.pids else None)
+            pid = engine.pids[0] if engine.pids else None
+            columns = (self.engine_id, self.host, self.run, POLICY, url, POLICY, pid)
             await self.db.execute("upsert_engine", *columns)
             seconds = await engine.wait_ready(BOOT_SECONDS)
             log.info("the engine is ready after %.0f s", seconds, extra={"action": "engine_up", "run": self.run})

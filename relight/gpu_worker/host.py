@@ -18,7 +18,6 @@ from relight.errors import (
     EngineError,
     HostChangedError,
     ModelError,
-    NotFoundError,
     PostgresError,
     RelightError,
 )
@@ -33,10 +32,12 @@ from relight.gpu_worker.version_files import VersionFiles
 from relight.models import check_model
 from relight.retrying import Every, logged
 from relight.settings import Settings
-from relight.store.database import Connection, Database
+from relight.store.database import Database, Transaction
 from relight.store.runs.lifecycle import lock_wanted
+from relight.store.runs.rows import get_run
 from relight.store.training import ledger
 from relight.store.training.plans import begin_update
+from relight.types.names import POLICY
 from relight.types.payloads import EngineState, GpuClaim, RunRequest, StepInput, UpdateResult
 from relight.types.run_file import RunFile
 
@@ -81,9 +82,9 @@ class GpuHost:
     async def start(self) -> None:
         """Continue to serve the run that this host served before."""
         await self.db.execute("upsert_host", self.name, self.task_queue)
-        async with self.db.transaction() as connection:
-            row = await self.db.row("lock_host", self.name, connection=connection)
-            await self.db.execute("end_engines_of_host", self.name, connection=connection)
+        async with self.db.transaction() as tx:
+            row = await tx.row("lock_host", self.name)
+            await tx.execute("end_engines_of_host", self.name)
         if row and row["run"] and row["run_status"] == "running":
             log.info("serving run %s again", row["run"], extra={"action": "host_resumed", "run": row["run"]})
             await self._serve(row["run"])
@@ -102,28 +103,26 @@ class GpuHost:
 
     async def claim(self, request: RunRequest) -> GpuClaim:
         """Give the host to a run, or say which run has it (rule 15)."""
-        async with self.db.transaction() as connection:
-            await lock_wanted(self.db, connection, request.run, request.epoch)
+        async with self.db.transaction() as tx:
+            await lock_wanted(tx, request.run, request.epoch)
             lost_seconds = self.settings.gpu_lost_seconds
-            elsewhere = await self.db.row("host_of_run", request.run, self.name, lost_seconds, connection=connection)
+            elsewhere = await tx.row("host_of_run", request.run, self.name, lost_seconds)
             if elsewhere:
                 return GpuClaim(granted=True, host=elsewhere["host"], task_queue=elsewhere["task_queue"])
-            lost = await self._lost_hosts(request.run, connection)
+            lost = await self._lost_hosts(tx, request.run)
             if lost and not await self._can_read_run(request.run):
                 reason = f"GPU host {lost[0]}, which has the checkpoints of run {request.run}, does not answer"
-                await self.db.execute("set_waiting", request.run, reason, "starting", connection=connection)
+                await tx.execute("set_waiting", request.run, reason, "starting")
                 return GpuClaim(granted=False, waiting_for=reason)
-            row = await self.db.row("lock_host", self.name, connection=connection)
+            row = await tx.row("lock_host", self.name)
             holder = row["run"] if row and row["run_status"] == "running" else None
             if holder not in (None, request.run):
                 reason = f"GPU host {self.name} is in use by run {holder}"
-                await self.db.execute("set_waiting", request.run, reason, "starting", connection=connection)
+                await tx.execute("set_waiting", request.run, reason, "starting")
                 return GpuClaim(granted=False, waiting_for=reason)
-            if not await self._take_from_lost_hosts(request.run, lost, connection):
+            if not await self._take_from_lost_hosts(tx, request.run, lost):
                 return GpuClaim(granted=False, waiting_for=f"GPU host {lost[0]} still serves run {request.run}")
-            await self.db.execute(
-                "assign_host", self.name, request.run, request.epoch, "starting", connection=connection
-            )
+            await tx.execute("assign_host", self.name, request.run, request.epoch, "starting")
         return GpuClaim(granted=True, host=self.name, task_queue=self.task_queue)
 
     async def prepare(self, request: RunRequest) -> EngineState:
@@ -166,8 +165,7 @@ class GpuHost:
         service = await self._serve(place.run)
         async with service.update_lock, self._disk_space(service, "updating"):
             update = await self._policy_update(service)
-            row = await self.db.row("get_run", place.run)
-            last = row is not None and place.step == row["total_steps"]
+            last = place.step == (await get_run(self.db, place.run)).total_steps
             return await update.make_version(
                 place.step,
                 checkpoint=last or place.step % service.file.checkpoint_every == 0,
@@ -188,17 +186,17 @@ class GpuHost:
 
     async def release(self, request: RunRequest) -> None:
         """Stop serving a run, unless a newer epoch of it has claimed the host meanwhile."""
-        async with self.db.transaction() as connection:
-            row = await self.db.row("lock_host", self.name, connection=connection)
+        async with self.db.transaction() as tx:
+            row = await tx.row("lock_host", self.name)
             if row and row["run"] == request.run and (row["epoch"] or 0) > request.epoch:
                 log.warning("run %s is not released: epoch %s is no longer current", request.run, request.epoch)
                 return
         if self.service and self.service.run == request.run:
             await self._end_service()
-        async with self.db.transaction() as connection:
-            row = await self.db.row("lock_host", self.name, connection=connection)
+        async with self.db.transaction() as tx:
+            row = await tx.row("lock_host", self.name)
             if row and row["run"] == request.run and (row["epoch"] or 0) <= request.epoch:
-                await self.db.execute("assign_host", self.name, None, None, "idle", connection=connection)
+                await tx.execute("assign_host", self.name, None, None, "idle")
 
     async def close(self) -> None:
         """End engine and trainer; the host's row keeps what it served."""
@@ -207,8 +205,8 @@ class GpuHost:
     async def _end_unassigned_service(self) -> None:
         """Stop serving a run that, by the record, this host does not serve any more."""
         async with self._service_lock:
-            async with self.db.transaction() as connection:  # read again: a claim may have come with the lock
-                row = await self.db.row("lock_host", self.name, connection=connection)
+            async with self.db.transaction() as tx:  # read again: a claim may have come with the lock
+                row = await tx.row("lock_host", self.name)
             if row and self.service and row["run"] != self.service.run:
                 log.warning("this host does not serve run %s any more", self.service.run, extra={"action": "host_lost"})
                 await self._end_service()
@@ -219,36 +217,31 @@ class GpuHost:
         for row in await self.db.fetch("lost_runs", self.name, lost_seconds):
             if not await self._can_read_run(row["run"]):
                 continue
-            async with self.db.transaction() as connection:
-                lost = await self._lost_hosts(row["run"], connection)
-                if not lost or not await self._take_from_lost_hosts(row["run"], lost, connection):
+            async with self.db.transaction() as tx:
+                lost = await self._lost_hosts(tx, row["run"])
+                if not lost or not await self._take_from_lost_hosts(tx, row["run"], lost):
                     continue  # the host is back, or another one has taken the run
                 columns = (row["run"], row["epoch"], "starting")
-                await self.db.execute("assign_host", self.name, *columns, connection=connection)
+                await tx.execute("assign_host", self.name, *columns)
             text = "this host takes over run %s: GPU host %s does not answer"
             log.warning(text, row["run"], lost[0], extra={"action": "host_took_over", "run": row["run"]})
             await self._serve(row["run"])
             return
 
-    async def _lost_hosts(self, run: str, connection: Connection) -> list[str]:
+    async def _lost_hosts(self, tx: Transaction, run: str) -> list[str]:
         columns = (run, self.name, self.settings.gpu_lost_seconds)
-        return [row["host"] for row in await self.db.fetch("hosts_lost_with_run", *columns, connection=connection)]
+        return [row["host"] for row in await tx.fetch("hosts_lost_with_run", *columns)]
 
-    async def _take_from_lost_hosts(self, run: str, hosts: Sequence[str], connection: Connection) -> bool:
+    async def _take_from_lost_hosts(self, tx: Transaction, run: str, hosts: Sequence[str]) -> bool:
         """Take a run from hosts that do not answer. False if one of them has answered meanwhile."""
         detail, seconds = f"run {run} was taken over by {self.name}", self.settings.gpu_lost_seconds
-        freed = [
-            await self.db.value("free_lost_host", host, run, detail, seconds, connection=connection) for host in hosts
-        ]
+        freed = [await tx.value("free_lost_host", host, run, detail, seconds) for host in hosts]
         return all(freed)
 
     async def _can_read_run(self, run: str) -> bool:
         """Whether this host sees the run's model and its newest version."""
-        row = await self.db.row("get_run", run)
+        file = (await get_run(self.db, run)).file
         newest = await ledger.newest_version(self.db, run)
-        if row is None:
-            return False
-        file = RunFile.model_validate(row["file"])
         try:
             await asyncio.to_thread(check_model, file.model, self.settings.data_root)
             files = self._files(file, run)
@@ -262,8 +255,8 @@ class GpuHost:
         Raises:
             HostChangedError: another host does.
         """
-        async with self.db.transaction() as connection:
-            row = await self.db.row("lock_host", self.name, connection=connection)
+        async with self.db.transaction() as tx:
+            row = await tx.row("lock_host", self.name)
         if row is None or row["run"] != run:
             raise HostChangedError(f"GPU host {self.name} does not serve run {run} any more")
 
@@ -284,10 +277,7 @@ class GpuHost:
             return self.service
 
     async def _start_service(self, run: str) -> ServedRun:
-        row = await self.db.row("get_run", run)
-        if row is None:
-            raise NotFoundError(f"there is no run {run!r}")
-        file = RunFile.model_validate(row["file"])
+        file = (await get_run(self.db, run)).file
         model_dir = await asyncio.to_thread(local_model, file.model, self.settings.data_root)
         folder = (self.settings.home / "runs" / run).resolve()
         folder.mkdir(parents=True, exist_ok=True)
@@ -316,7 +306,7 @@ class GpuHost:
     async def _record_given_model(self, run: str, model_dir: Path) -> None:
         if await ledger.get_version(self.db, run, 0) is None:
             digest = await asyncio.to_thread(weights_digest_of, model_dir)
-            columns = (run, 0, 0, digest, str(model_dir), None)
+            columns = (run, POLICY, 0, 0, digest, str(model_dir), None)
             await self.db.execute("insert_version", *columns)
 
     async def _trainer(self, service: ServedRun) -> TrainerProcess:

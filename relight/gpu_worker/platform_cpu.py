@@ -69,17 +69,9 @@ _DEVICE_MODULE = _CpuDeviceModule("cpu")
 class _CpuPlatform:
     """verl's platform interface for a CPU; the registered class also inherits verl's base class."""
 
-    @property
-    def device_name(self) -> str:
-        return "cpu"
-
-    @property
-    def vendor_name(self) -> str:
-        return "cpu"
-
-    @property
-    def device_module(self) -> ModuleType:
-        return _DEVICE_MODULE
+    device_name = vendor_name = "cpu"
+    device_module: ModuleType = _DEVICE_MODULE
+    manual_seed = manual_seed_all = staticmethod(torch.manual_seed)
 
     def is_available(self) -> bool:
         return True
@@ -89,24 +81,6 @@ class _CpuPlatform:
 
     def device_count(self) -> int:
         return 1
-
-    def set_device(self, device_index: int) -> None:
-        pass
-
-    def synchronize(self, device_index: int | None = None) -> None:
-        pass
-
-    def manual_seed(self, seed: int) -> None:
-        torch.manual_seed(seed)
-
-    def manual_seed_all(self, seed: int) -> None:
-        torch.manual_seed(seed)
-
-    def set_allocator_settings(self, settings: str) -> None:
-        pass
-
-    def empty_cache(self) -> None:
-        pass
 
     def get_device_capability(self, device_index: int = 0) -> Any:
         return (None, None)
@@ -120,12 +94,6 @@ class _CpuPlatform:
     def nvtx_range(self, msg: str) -> Any:
         return nullcontext()
 
-    def profiler_start(self) -> None:
-        pass
-
-    def profiler_stop(self) -> None:
-        pass
-
     def ray_resource_name(self) -> str:
         return "CPU"
 
@@ -135,5 +103,7 @@ class _CpuPlatform:
     def is_ipc_supported(self) -> bool:
         return False
 
-    def cudart(self) -> Any:
-        return None
+    def _nothing(self, *_: Any, **__: Any) -> None:
+        """For what a CPU has nothing of."""
+
+    set_device = synchronize = set_allocator_settings = empty_cache = profiler_start = profiler_stop = cudart = _nothing

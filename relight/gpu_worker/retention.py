@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from relight.errors import StorageError
 from relight.gpu_worker.version_files import VersionFiles
 from relight.store.database import Database
-from relight.types.run_file import Checkpoints, RunFile
+from relight.store.runs.rows import get_run
+from relight.types.names import POLICY
+from relight.types.run_file import Checkpoints
 
 log = logging.getLogger(__name__)
 
@@ -78,19 +80,19 @@ class VersionRetention:
     async def _delete_unneeded(self, run: str, keep: Checkpoints) -> None:
         stored = await self._stored(run)
         checkpoints, exports = wanted_checkpoints(stored, keep), wanted_exports(stored, keep)
-        parent = await self.db.row("get_run", run)
+        own = await get_run(self.db, run)
         for row in stored:
-            inherited = parent is not None and parent["parent_step"] == row.version
+            parent = own.parent_run if own.parent_step == row.version else None
             deleted = await self._record_deletion(
                 run,
                 row,
                 checkpoint=row.version not in checkpoints and row.checkpoint_path is not None,
                 export=row.version not in exports and row.export_path is not None,
-                inherited_from=parent["parent_run"] if parent and inherited else None,
+                inherited_from=parent,
             )
-            if deleted and parent and inherited:
-                await self._delete_unneeded_of_parent(parent["parent_run"])
-            elif not inherited:
+            if deleted and parent:  # its files; only this descendant needed them
+                await self._delete_unneeded(parent, (await get_run(self.db, parent)).file.checkpoints)
+            elif not parent:
                 for path in deleted:
                     await self.files.remove(path)
 
@@ -99,22 +101,17 @@ class VersionRetention:
     ) -> list[str]:
         """Record that files are deleted; returns which. Files that a fork has come to need meanwhile are kept."""
         deleted: list[str] = []
-        async with self.db.transaction() as connection:
+        version = (POLICY, row.version)
+        async with self.db.transaction() as tx:
             for name, path, wanted in (
                 ("forget_checkpoint", row.checkpoint_path, checkpoint),
                 ("forget_export", row.export_path, export),
             ):
-                if wanted and path and await self.db.value(name, run, row.version, connection=connection) is not None:
+                if wanted and path and await tx.value(name, run, *version) is not None:
                     deleted.append(path)
             if inherited_from and export and row.export_path in deleted:
-                await self.db.execute("release_fork", inherited_from, row.version, connection=connection)
+                await tx.execute("release_fork", inherited_from, *version)
         return deleted
-
-    async def _delete_unneeded_of_parent(self, run: str) -> None:
-        """Delete files of the parent that only this descendant needed."""
-        parent = await self.db.row("get_run", run)
-        if parent is not None:
-            await self._delete_unneeded(run, RunFile.model_validate(parent["file"]).checkpoints)
 
     async def _stored(self, run: str) -> list[Stored]:
         return [
@@ -126,5 +123,5 @@ class VersionRetention:
                 score=row["score"],
                 fence=row["fence"],
             )
-            for row in await self.db.fetch("stored_versions", run)
+            for row in await self.db.fetch("stored_versions", run, POLICY)
         ]

@@ -20,6 +20,7 @@ from relight.store.training import ledger
 from relight.store.training.ledger import Candidate, Sample, Version, choose
 from relight.store.training.plans import ResolvedPlan
 from relight.types.hyperparameters import estimator_options, trainer_numbers
+from relight.types.names import POLICY
 
 log = logging.getLogger(__name__)
 
@@ -103,17 +104,15 @@ class StepTrainer:
         values = await self.trainer.advantages(plan.algorithm.name, rewards, groups, options)
         return [Sample(candidate, float(value)) for candidate, value in zip(chosen, values, strict=True)]
 
-    async def apply(self, step: int) -> dict[str, float]:
-        """Make version `step` from `step - 1`, which the trainer holds, with the recorded rows."""
-        return await self._apply(self.run, step)
-
-    async def _apply(self, run: str, step: int) -> dict[str, float]:
-        """The same with the rows of this run or of one that it was forked from."""
+    async def apply(self, step: int, run: str | None = None) -> dict[str, float]:
+        """Make version `step` from `step - 1`, which the trainer holds, with the recorded rows of this run, or of one
+        that it was forked from."""
+        run = run or self.run
         row = await ledger.get_step(self.db, run, step)
         plan = ResolvedPlan.model_validate(row["plan"])
         rows = await ledger.read_rows(self.db, run, step)
         if not rows:
-            await self._keep_weights(step)
+            await self.trainer.keep(step)  # the same weights get the next number
             return {}
         numbers = trainer_numbers(
             plan.algorithm, plan.sampling.temperature, plan.verl, plan.group_size, plan.scheduled_rate
@@ -123,10 +122,6 @@ class StepTrainer:
             await ledger.write_trainer_logprobs(self.db, run, step, result.logprobs)
         return result.metrics
 
-    async def _keep_weights(self, step: int) -> None:
-        """Give the same weights the next number, after a step without anything to train on."""
-        await self.trainer.keep(step)
-
     async def bring_to(self, version: int, *, repairing: bool = False) -> int:
         """Have the trainer hold a version: load the newest good checkpoint and replay the steps since then.
 
@@ -134,19 +129,16 @@ class StepTrainer:
         """
         if (await self.trainer.state()).version == version:
             return 0
-        line = await self._lineage()
+        # The run and its ancestors, nearest first, each with the version after which it begins.
+        line = [(row["run"], row["after"]) for row in await self.db.fetch("lineage", self.run)]
         start = await self._load_checkpoint(version, line)
         for step in range(start + 1, version + 1):
             run = next(run for run, after in line if after < step)
             log.info("replaying step %s of run %s", step, run, extra={"action": "replay", "run": self.run})
-            await self._apply(run, step)
+            await self.apply(step, run)
         if start < version and not repairing:
             await self._match_export(version)
         return version - start
-
-    async def _lineage(self) -> list[tuple[str, int]]:
-        """The run and its ancestors, nearest first, each with the version after which it begins."""
-        return [(row["run"], row["after"]) for row in await self.db.fetch("lineage", self.run)]
 
     async def _load_checkpoint(self, version: int, line: Sequence[tuple[str, int]]) -> int:
         """Load the newest undamaged checkpoint up to a version; returns its version.
@@ -195,7 +187,7 @@ class StepTrainer:
         """Write the export and, if asked for, a checkpoint; each appears when it is complete."""
         export = folder / EXPORT
         checkpoint_dir = folder / CHECKPOINT if checkpoint else None
-        saved = await self.trainer.save(export, checkpoint_dir, meta={"run": self.run, **meta})
+        saved = await self.trainer.save(export, checkpoint_dir, meta={"run": self.run, "policy": POLICY, **meta})
         if saved.export is None:
             raise CheckpointError(f"the trainer wrote no export of version {version}")
         return describe(version, folder, saved.export, saved.checkpoint)

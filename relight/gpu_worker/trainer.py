@@ -154,10 +154,11 @@ class Trainer:
 
     def _optimize(self, batch: Batch, numbers: Hyperparameters, seed: int) -> dict[str, float]:
         set_optimizer(self._engine, numbers)
+        config = actor_config(numbers, self._micro_batch_size(numbers), self._strategy)
         collected: dict[str, Any] = {}
         steps: dict[str, float] = dict.fromkeys(STEP_COUNTS, 0.0)
         with RejectedSteps(self._engine) as rejected:
-            self.worker.set_loss_fn(functools.partial(weighted_ppo_loss, self._actor_config(numbers), rejected.kept))
+            self.worker.set_loss_fn(functools.partial(weighted_ppo_loss, config, rejected.kept))
             for epoch in range(numbers.ppo_epochs):
                 for indices in mini_batches(batch.rows, numbers, seed + epoch):
                     kind, metrics = self._try_step(batch, indices, numbers, seed, rejected)
@@ -208,9 +209,6 @@ class Trainer:
 
     def _micro_batch_size(self, numbers: Hyperparameters) -> int:
         return numbers.micro_batch_size or _MICRO_BATCH[self.device]
-
-    def _actor_config(self, numbers: Hyperparameters) -> FSDPActorConfig:
-        return actor_config(numbers, self._micro_batch_size(numbers), self._strategy)
 
     @property
     def _engine(self) -> Any:

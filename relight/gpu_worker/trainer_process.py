@@ -39,7 +39,7 @@ class Channel:
     def __init__(self, descriptor: int) -> None:
         self._socket = socket.socket(fileno=descriptor)
         self._reader = self._socket.makefile("rb")
-        self._commands: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        self.commands: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         threading.Thread(target=self._read, name="control", daemon=True).start()
 
     def send(self, message: dict[str, Any]) -> None:
@@ -48,12 +48,9 @@ class Channel:
     def progress(self, text: str) -> None:
         self.send({"event": "progress", "text": text})
 
-    def next_command(self) -> dict[str, Any]:
-        return self._commands.get()
-
     def _read(self) -> None:
         for line in self._reader:
-            self._commands.put(orjson.loads(line))
+            self.commands.put(orjson.loads(line))
         os._exit(0)  # the result of the command under way is not needed, and torch can't be interrupted otherwise
 
 
@@ -101,7 +98,7 @@ class Commands:
     ) -> dict[str, Any]:
         numbers = parse_hyperparameters(hyperparameters)
         update = self._trainer.train(version, read_rows(Path(rows_file)), numbers, seed)
-        if is_first_rank():
+        if os.environ["RANK"] == "0":
             Path(logprobs_file).write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in update.logprobs))
         return {"metrics": update.metrics, "seconds": update.seconds}
 
@@ -116,10 +113,6 @@ class Commands:
             Path(export_dir) if export_dir else None, Path(checkpoint_dir) if checkpoint_dir else None, meta
         )
         return {name: manifest.model_dump() if manifest else None for name, manifest in written.items()}
-
-
-def is_first_rank() -> bool:
-    return os.environ["RANK"] == "0"
 
 
 def _failed(command: dict[str, Any], kind: str, message: str) -> dict[str, Any]:
@@ -167,7 +160,7 @@ def serve(make: Callable[[argparse.Namespace, Channel], Commands]) -> None:
         sys.exit(1)
     channel.send({"event": "ready", "state": commands.do_state()})
     while True:
-        channel.send(commands.answer(channel.next_command()))
+        channel.send(commands.answer(channel.commands.get()))
 
 
 def _parse_arguments() -> argparse.Namespace:

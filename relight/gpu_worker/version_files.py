@@ -1,6 +1,6 @@
 """The files of a run's policy versions: in a directory of this host, in a shared one, or in object storage.
 
-    <root>/<run>/v<version>-f<fence>/export | checkpoint
+    <root>/<run>/<policy>-v<version>-f<fence>/export | checkpoint
 
 A recorded location is a path, or a URL of object storage. The trainer always writes to a directory, named by the fence
 of its lease; for object storage this directory is uploaded and stays as this host's copy.
@@ -20,11 +20,12 @@ from relight.errors import CheckpointError
 from relight.gpu_worker.checkpoints import MANIFEST, Manifest, verify
 from relight.gpu_worker.object_storage import ObjectStorage, is_remote
 from relight.store.training.ledger import Version
+from relight.types.names import POLICY
 
 log = logging.getLogger(__name__)
 
 EXPORT, CHECKPOINT = "export", "checkpoint"
-_FOLDER = re.compile(r"v(\d+)-f(\d+)")
+_FOLDER = re.compile(rf"{POLICY}-v(\d+)-f(\d+)")
 
 
 class VersionFiles:
@@ -48,7 +49,7 @@ class VersionFiles:
 
     def stage(self, version: int, fence: int) -> Path:
         """The directory to which a version is written under a lease."""
-        return self.folder / f"v{version:05d}-f{fence}"
+        return self.folder / f"{POLICY}-v{version:05d}-f{fence}"
 
     async def staged(self, version: int, batch: str, checkpoint: bool) -> tuple[Path, Manifest] | None:
         """A version that was written completely from a batch, but not recorded because its writer died."""
@@ -94,13 +95,13 @@ class VersionFiles:
         return await asyncio.to_thread(self._sweep, frozenset(wanted), fence)
 
     def _staged(self, version: int, batch: str, checkpoint: bool) -> tuple[Path, Manifest] | None:
-        for folder in sorted(self.folder.glob(f"v{version:05d}-f*"), reverse=True):
+        for folder in sorted(self.folder.glob(f"{POLICY}-v{version:05d}-f*"), reverse=True):
             kinds = (EXPORT, CHECKPOINT) if checkpoint else (EXPORT,)
             try:
                 manifests = [verify(folder / kind) for kind in kinds]
             except CheckpointError:
                 continue
-            wanted = {"run": self.run, "version": version, "batch": batch}
+            wanted = {"run": self.run, "policy": POLICY, "version": version, "batch": batch}
             if all(wanted.items() <= manifest.meta.items() for manifest in manifests):
                 return folder, manifests[0]
         return None
@@ -137,7 +138,7 @@ class VersionFiles:
 
     def _sweep(self, wanted: frozenset[str], fence: int) -> list[str]:
         removed: list[str] = []
-        for directory in sorted(self.folder.glob("v*-f*/*")):
+        for directory in sorted(self.folder.glob(f"{POLICY}-v*-f*/*")):
             if _is_old(directory.parent.name, fence) and self._location_of(directory) not in wanted:
                 _remove_directory(directory)
                 removed.append(str(directory))

@@ -33,14 +33,7 @@ def rollout(function: Function | None = None, /, *, name: str | None = None) -> 
     Raises:
         NotImplementedError: the function has other parameters (0.3's error type).
     """
-
-    def decorate(decorated: Function) -> Agent:
-        try:
-            return FunctionalLitAgent(decorated, name=name)
-        except ValueError as error:
-            raise NotImplementedError(str(error)) from None
-
-    return decorate if function is None else decorate(function)
+    return _decorated(function, name, None)
 
 
 @overload
@@ -62,12 +55,7 @@ def llm_rollout(
         ValueError: the function has no parameter `llm`, or has unknown ones.
     """
     del strip_proxy
-
-    def decorate(decorated: Function) -> Agent:
-        _insist(decorated, "llm")
-        return FunctionalLitAgent(decorated, name=name)
-
-    return decorate if function is None else decorate(function)
+    return _decorated(function, name, "llm")
 
 
 @overload
@@ -86,14 +74,17 @@ def prompt_rollout(
     Raises:
         ValueError: the function has no parameter `prompt_template`, or has unknown ones.
     """
+    return _decorated(function, name, "prompt_template")
 
+
+def _decorated(function: Function | None, name: str | None, needed: str | None) -> Agent | Callable[[Function], Agent]:
     def decorate(decorated: Function) -> Agent:
-        _insist(decorated, "prompt_template")
-        return FunctionalLitAgent(decorated, name=name)
+        if needed is not None and needed not in wanted_parameters(decorated):
+            what = getattr(decorated, "__qualname__", decorated)
+            raise ValueError(f"{what!r} must have a parameter called {needed!r}")
+        try:
+            return FunctionalLitAgent(decorated, name=name)
+        except ValueError as error:
+            raise NotImplementedError(str(error)) from None
 
     return decorate if function is None else decorate(function)
-
-
-def _insist(function: Function, parameter: str) -> None:
-    if parameter not in wanted_parameters(function):
-        raise ValueError(f"{getattr(function, '__qualname__', function)!r} must have a parameter called {parameter!r}")

@@ -9,12 +9,12 @@ import os
 import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from time import monotonic
 from typing import Any, cast
 
 import orjson
 
-from relight.errors import RelightError
 from relight.llm_proxy.attempts import Attempts
 from relight.llm_proxy.call_handler import CallHandler
 from relight.llm_proxy.dialects import Completions, Dialect
@@ -29,10 +29,10 @@ from relight.llm_proxy.responses import Responses
 from relight.llm_proxy.routing import Router
 from relight.llm_proxy.token_counts import count_tokens
 from relight.llm_proxy.upstreams import Upstreams
-from relight.observability.reporting import Doing, own_report
-from relight.retrying import Every, logged
+from relight.observability.reporting import Doing, keep_reporting, own_report
 from relight.store.attempts.base import AttemptStore
 from relight.types.upstreams import Upstream
+from relight.types.wire import WorkerReport
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,6 @@ ROUTES = (
 PATTERNS = [re.escape(path).replace(re.escape("{model}"), ".+") for _, path in ROUTES]
 PATH = re.compile(rf"/rollout/([^/]+)/attempt/([^/]+)/(?:v1/(?=v1/))?({'|'.join(PATTERNS)})")
 """Anthropic's clients append `/v1/messages` to the base URL, which ends with `/v1` for OpenAI's."""
-BEAT_SECONDS = 10.0
 DRAIN_SECONDS = 6.0
 """How long the gateway waits, when it stops, until the store has recorded all calls."""
 
@@ -69,7 +68,7 @@ class Gateway:
 
     def engines(self) -> list[Engine]:
         """The engines in use, for the metrics."""
-        return self._router.engines_in_use()
+        return self._router.engines.in_use()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -198,7 +197,7 @@ async def open_gateway(
         recorder = Recorder(store, attempts, tasks)
         beside = [tasks.create_task(batcher.run()) for batcher in recorder.batchers]
         beside += [
-            tasks.create_task(keep_reporting_gateway(store, attempts, recorder)),
+            tasks.create_task(keep_reporting(store.register_worker, partial(_report, attempts, recorder), Doing())),
             tasks.create_task(watch(engines)),
         ]
         router = Router(engines, providers)
@@ -212,10 +211,7 @@ async def open_gateway(
             await providers.close()
 
 
-async def keep_reporting_gateway(store: AttemptStore, attempts: Attempts, recorder: Recorder) -> None:
+def _report(attempts: Attempts, recorder: Recorder) -> WorkerReport:
     """Report this gateway to the store every 10 s, and forget attempts that ended long ago."""
-    async for _ in Every(BEAT_SECONDS):
-        report = own_report("gateway", Doing.counted("model calls", recorder.under_way))
-        with logged(log, "heartbeat failed reason=%r", RelightError):
-            await store.register_worker(report)
-        attempts.sweep()
+    attempts.sweep()
+    return own_report("gateway", Doing.counted("model calls", recorder.under_way))

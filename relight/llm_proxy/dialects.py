@@ -13,7 +13,7 @@ import orjson
 
 from relight.llm_proxy.request_errors import RequestError
 from relight.llm_proxy.requests import Route
-from relight.llm_proxy.streams import DONE, as_event
+from relight.llm_proxy.streams import DONE
 
 JSON = dict[str, Any]
 
@@ -46,7 +46,7 @@ class Dialect:
 
     def chunk(self, chunk: JSON) -> bytes:
         """The events for a chunk of the engine's stream."""
-        return as_event(chunk)
+        return b"data: " + orjson.dumps(chunk) + b"\n\n"
 
     def end(self) -> bytes:
         """The events that end a stream."""

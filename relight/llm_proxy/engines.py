@@ -39,7 +39,6 @@ class Engine(Target):
 
     @asynccontextmanager
     async def post(self, route: Route, content: bytes) -> AsyncGenerator[Connection]:
-        """Forward a call."""
         try:
             async with self._client.request("POST", f"/v1/{route}", content) as answer:
                 if answer.status != 200:

@@ -78,7 +78,6 @@ class Messages(Dialect):
         return orjson.dumps(error_of(refusal))
 
     def broken(self, refusal: RequestError) -> bytes:
-        """The event that ends a stream with an error."""
         return named_event(error_of(refusal))
 
     def _message(self, head: JSON, content: list[JSON], usage: JSON) -> JSON:

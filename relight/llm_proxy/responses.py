@@ -48,7 +48,8 @@ class Responses(Dialect):
         events: list[bytes] = []
         if not self._head:
             self._head = chunk
-            events += [self._event(f"response.{kind}", response=self._begun()) for kind in ("created", "in_progress")]
+            begun = self._response("in_progress", [])
+            events += [self._event(f"response.{kind}", response=begun) for kind in ("created", "in_progress")]
         self._usage = chunk.get("usage") or self._usage
         for choice in chunk.get("choices") or ():
             for step in self._segments.take(choice):
@@ -79,9 +80,6 @@ class Responses(Dialect):
 
     def _id(self, prefix: str) -> str:
         return f"{prefix}_{str(self._head.get('id')).rpartition('-')[2]}"
-
-    def _begun(self) -> JSON:
-        return self._response("in_progress", [])
 
     def _response(self, status: str, segments: list[Segment]) -> JSON:
         reason = INCOMPLETE.get(self._finish or "") if status == "incomplete" else None

@@ -11,12 +11,12 @@ from contextlib import suppress
 from typing import Any
 
 from relight.llm_proxy.dialects import Dialect
-from relight.llm_proxy.engines import Engine, Engines
+from relight.llm_proxy.engines import Engines
 from relight.llm_proxy.request_errors import no_such_model
 from relight.llm_proxy.requests import Prepared, pass_on, prepare
 from relight.llm_proxy.targets import Target, TargetUnavailable
 from relight.llm_proxy.upstreams import Upstreams
-from relight.types.upstreams import POLICY
+from relight.types.names import POLICY
 from relight.types.wire import CallContext
 
 
@@ -24,12 +24,8 @@ class Router:
     """Finds the target of a call."""
 
     def __init__(self, engines: Engines, upstreams: Upstreams) -> None:
-        self._engines = engines
+        self.engines = engines
         self._upstreams = upstreams
-
-    def engines_in_use(self) -> list[Engine]:
-        """The engines that may get calls."""
-        return self._engines.in_use()
 
     async def prepare(self, dialect: Dialect, context: CallContext, asked: dict[str, Any]) -> Prepared:
         """The request that is forwarded.
@@ -59,18 +55,18 @@ class Router:
         """
         if prepared.source == "upstream":
             return self._upstreams.pick(context, prepared.body["model"])
-        return await self._engines.pick(context, prepared.body["model"])
+        return await self.engines.pick(context, prepared.body["model"])
 
     async def models(self, context: CallContext) -> list[str]:
         """The names that a call may give, as far as they are known."""
         names = [context.model]
         with suppress(TargetUnavailable):
-            names += await self._engines.models(context)
+            names += await self.engines.models(context)
         return list(dict.fromkeys([*names, *self._upstreams.models(context)]))
 
     async def _may_be_an_engines(self, context: CallContext, named: Any) -> bool:
         """True also while the store does not answer: then the call waits, since this is a failure of the platform."""
         try:
-            return named in await self._engines.models(context)
+            return named in await self.engines.models(context)
         except TargetUnavailable:
             return True

@@ -9,8 +9,6 @@ from collections.abc import AsyncIterator, Iterator
 from copy import deepcopy
 from typing import Any, cast
 
-import orjson
-
 from relight.llm_proxy.requests import Route
 
 JSON = dict[str, Any]
@@ -32,11 +30,6 @@ async def split_events(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
                 yield event[5:].strip()
             elif (at := event.find(b"\ndata:")) >= 0:  # behind a comment or a name
                 yield event[at + 6 :].strip()
-
-
-def as_event(chunk: JSON) -> bytes:
-    """One event."""
-    return b"data: " + orjson.dumps(chunk) + b"\n\n"
 
 
 def finishes(chunk: JSON) -> bool:

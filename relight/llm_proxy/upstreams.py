@@ -48,29 +48,21 @@ class Answer:
 class Provider(Target):
     """One provider and its state."""
 
-    def __init__(self, upstream: Upstream, key: str | None, session: aiohttp.ClientSession, model: str = "") -> None:
-        super().__init__(f"upstream:{upstream.name}", model)
-        self._upstream = upstream
-        self._key = key
+    def __init__(self, known: Upstream | ResourceModel, key: str | None, session: aiohttp.ClientSession) -> None:
+        own = isinstance(known, ResourceModel)
+        super().__init__(f"upstream:{known.resource if own else known.name}", known.model if own else "")
+        self._base_url = known.base_url
+        self._key = _usable(key)
         self._session = session
-
-    @property
-    def lacks_key(self) -> bool:
-        """True if the key is missing in the gateway's environment."""
-        return self._upstream.api_key_env is not None and not self._key
-
-    @property
-    def description(self) -> str:
-        """Which variable is missing."""
-        return f"{self.name} needs the variable {self._upstream.api_key_env} in the gateway's environment"
+        self.lacks = None if own or self._key else known.api_key_env
+        """The variable with the key, where the gateway's environment does not hold it."""
 
     @asynccontextmanager
     async def post(self, route: Route, content: bytes) -> AsyncGenerator[Answer]:
-        """Forward a call."""
         headers = {"content-type": "application/json", "accept-encoding": "identity"}
         if self._key:
             headers["authorization"] = f"Bearer {self._key}"
-        url = f"{self._upstream.base_url}/{route}"
+        url = f"{self._base_url}/{route}"
         try:
             # A redirect would carry the key elsewhere.
             async with self._session.post(url, data=content, headers=headers, allow_redirects=False) as response:
@@ -146,9 +138,10 @@ class Upstreams:
                 return self._of_resource(one)
         named = [one for one in context.upstreams if model in one.models]
         found = [self._provider(one) for one in named or self._own if model in one.models]
-        ready = [provider for provider in found if not provider.lacks_key]
+        ready = [provider for provider in found if not provider.lacks]
         if not ready:
-            raise TargetUnavailable("; ".join(provider.description for provider in found), final=True)
+            why = (f"{one.name} needs the variable {one.lacks} in the gateway's environment" for one in found)
+            raise TargetUnavailable("; ".join(why), final=True)
         now = monotonic()
         return min(ready, key=lambda provider: provider.rank(now))
 
@@ -157,8 +150,7 @@ class Upstreams:
         if identity not in self._of_resources:
             if len(self._of_resources) >= MOST_RESOURCES:
                 self._of_resources.clear()
-            upstream = Upstream.model_construct(name=model.resource, base_url=model.base_url, models=[model.name])
-            self._of_resources[identity] = Provider(upstream, _usable(model.api_key), self._connections(), model.model)
+            self._of_resources[identity] = Provider(model, model.api_key, self._connections())
         return self._of_resources[identity]
 
     def _connections(self) -> aiohttp.ClientSession:
@@ -168,7 +160,7 @@ class Upstreams:
     def _provider(self, upstream: Upstream) -> Provider:
         identity = upstream.name, upstream.base_url, upstream.api_key_env
         if identity not in self._known:
-            key = _usable(self._environment.get(upstream.api_key_env or ""))
+            key = self._environment.get(upstream.api_key_env or "")
             self._known[identity] = Provider(upstream, key, self._connections())
         return self._known[identity]
 

@@ -16,8 +16,8 @@ from temporalio.service import RPCError
 from relight.errors import OverloadedError, PostgresError, RelightError, StoreError, TemporalError
 from relight.operators import command_requests
 from relight.operators.operator import Operator
-from relight.operators.requested_starts import start
 from relight.operators.signals import notify_run
+from relight.operators.starting import start_requested
 from relight.retrying import Every, logged
 from relight.store.database import Database
 from relight.store.runs import views
@@ -98,7 +98,7 @@ async def _do(db: Database, operator: Operator, command: CommandView) -> None:
             await command_requests.finish_request(db, key, None, None)
             return
         if command.action == names.START:
-            result = await start(db, operator.client, operator.queue, command)
+            result = await start_requested(db, operator.client, operator.queue, command)
         elif (result := await command_requests.outcome_of_request(db, command)) is None:
             result = await operator.do(command.run, command.action, command.value, key)
     except (RelightError, RPCError) as error:

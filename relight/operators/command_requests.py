@@ -15,7 +15,8 @@ from typing import Any
 from relight.errors import NotFoundError
 from relight.faults import FaultPoint, fault_point
 from relight.operators.changes import done_before, write_change
-from relight.store.database import Connection, Database
+from relight.store.database import Database, Transaction
+from relight.store.runs.rows import get_run
 from relight.types import names
 from relight.types.commands import COMMANDS, Fork, Replay
 from relight.types.payloads import ChangeInput, ChangeResult
@@ -32,26 +33,24 @@ async def add_request(db: Database, key: str, run: str, action: str, value: dict
         NotFoundError: there is no such run.
     """
     actor = str(value.get("actor", "operator"))
-    async with db.transaction() as connection:
-        row = await db.row("lock_run", run, connection=connection)
-        if row is None:
-            raise NotFoundError(f"there is no run {run!r}; `relight runs` lists them")
-        new = await db.row("insert_request", key, run, action, value, actor, connection=connection)
+    async with db.transaction() as tx:
+        row = await get_run(tx, run, lock=True)
+        new = await tx.row("insert_request", key, run, action, value, actor)
         if new and COMMANDS[action].by_store:
             change = ChangeInput(
-                run=run, epoch=row["epoch"], action=action, actor=actor, request_key=f"update/{key}", value=value
+                run=run, epoch=row.epoch, action=action, actor=actor, request_key=f"update/{key}", value=value
             )
-            await _answer(db, connection, key, await write_change(db, connection, dict(row), change))
+            await _answer(tx, key, await write_change(tx, row, change))
     if action == names.CANCEL:
         fault_point(FaultPoint.CANCEL_WRITTEN)
     return await get_request(db, key)
 
 
-async def _answer(db: Database, connection: Connection, key: str, result: ChangeResult) -> None:
+async def _answer(tx: Transaction, key: str, result: ChangeResult) -> None:
     if result.accepted:
-        await db.execute("answer_request", key, result.model_dump(mode="json"), connection=connection)
+        await tx.execute("answer_request", key, result.model_dump(mode="json"))
     else:
-        await db.execute("finish_request", key, None, result.reason, connection=connection)
+        await tx.execute("finish_request", key, None, result.reason)
 
 
 async def outcome_of_request(db: Database, command: CommandView) -> ChangeResult | None:

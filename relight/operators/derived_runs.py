@@ -11,7 +11,7 @@ from relight.errors import ConfigError
 from relight.store.runs.lineage import missing_checkpoint
 from relight.types import commands
 from relight.types.payloads import Parent
-from relight.types.run_file import RunFile, parse_run_file
+from relight.types.run_file import RunFile, known_keys, parse_run_file
 from relight.types.views import RunView, VersionView
 
 REPLAYABLE = (
@@ -57,7 +57,7 @@ def derive(
     first = (parent.parent_step or 0) if command.from_step is None else command.from_step
     _check_start(parent, versions, first)
     _check_keys(command, first)
-    data = copy.deepcopy({key: value for key, value in parent.file.items() if key in RunFile.model_fields})
+    data = copy.deepcopy(known_keys(parent.file))
     if plan is not None and not replay:
         data.update({key: plan[key] for key in FROM_THE_PLAN if key in plan})
     for key, value in command.set.items():

@@ -23,7 +23,7 @@ from relight.operators.starting import start_run
 from relight.temporal.connection import refusals_as_temporal_error
 from relight.types import commands, names
 from relight.types.payloads import ChangeResult, RegradeInput
-from relight.types.run_file import RunFile, parse_run_file
+from relight.types.run_file import known_keys, parse_run_file
 from relight.types.views import RunSummary, RunView, StepView, VersionView
 
 ANSWER_SECONDS = 30
@@ -118,7 +118,7 @@ class Operator:
             )
         extra = {"actor": command.actor, "lifts": view.cancel_requested}
         with suppress(WorkflowAlreadyStartedError):  # another resume, or the reconciler, was faster
-            await start_run(self.client, self.queue, run, parse_run_file(own_file(view)), extra)
+            await start_run(self.client, self.queue, run, parse_run_file(known_keys(view.file)), extra)
         if view.paused:
             await send_command(self.client, run, names.RESUME, value, key)
         after = {"status": "running", "epoch": view.epoch + 1}
@@ -178,10 +178,8 @@ class Operator:
 
     async def regrade(self, run: str, command: commands.Regrade) -> ChangeResult:
         """Start a grader's pass over a run, or find that it is under way."""
-        file = parse_run_file(own_file(await self.reader.run(run)))
-        asked = RegradeInput(
-            run=run, grader=command.grader, runner_queue=file.runner_queue, step=command.step, actor=command.actor
-        )
+        file = parse_run_file(known_keys((await self.reader.run(run)).file))
+        asked = RegradeInput.taken_from(command, run=run, runner_queue=file.runner_queue)
         workflow_id = names.regrade_id(run, command.grader)
         # Asked for twice, it is the same pass.
         with suppress(WorkflowAlreadyStartedError), refusals_as_temporal_error(f"start {workflow_id}"):
@@ -189,8 +187,3 @@ class Operator:
                 names.REGRADE_WORKFLOW, asked, id=workflow_id, task_queue=self.queue, result_type=dict
             )
         return ChangeResult(accepted=True, after={"workflow": workflow_id, "grader": command.grader})
-
-
-def own_file(view: RunView) -> dict[str, Any]:
-    """A run's file, parsed by this release."""
-    return {key: value for key, value in view.file.items() if key in RunFile.model_fields}

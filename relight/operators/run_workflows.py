@@ -7,9 +7,7 @@ if it runs, so only the stored one can show that it is lost.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
@@ -22,6 +20,7 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError, RPCStatusCode, ServiceClient
 
+from relight.store.runs.rows import RunRow
 from relight.temporal.connection import address_of, refusals_as_temporal_error
 from relight.types import names
 
@@ -77,19 +76,19 @@ async def is_driven(client: Client, run: str) -> bool:
         return is_open(await execution_of(client, names.train_id(run)))
 
 
-async def run_workflow_state(client: Client, run: Mapping[str, Any]) -> RunWorkflowState:
+async def run_workflow_state(client: Client, run: RunRow) -> RunWorkflowState:
     """The workflow of a run's row."""
     address, namespace = address_of(client)
-    if (run["temporal_namespace"] or namespace) != namespace:
+    if (run.temporal_namespace or namespace) != namespace:
         return RunWorkflowState(foreign=True)
-    found = await execution_of(client, names.train_id(run["run"]))
+    found = await execution_of(client, names.train_id(run.run))
     if found is None:
-        if (stored := run["temporal_address"] or address) != address and (there := await _elsewhere(client, stored)):
+        if (stored := run.temporal_address or address) != address and (there := await _elsewhere(client, stored)):
             return there
         return RunWorkflowState(ended=f"is unknown in namespace {namespace} at {address}", lost=True)
     if is_open(found):
         return RunWorkflowState(execution=found.run_id)
-    return await _end_of(client, run["run"], found)
+    return await _end_of(client, run.run, found)
 
 
 async def _elsewhere(client: Client, address: str) -> RunWorkflowState | None:

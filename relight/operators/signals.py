@@ -15,6 +15,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from relight.faults import FaultPoint, fault_point
 from relight.operators.run_workflows import execution_of
 from relight.store.database import Database
+from relight.store.runs.rows import find_run
 from relight.types import names
 from relight.types.limit_shares import share
 from relight.types.payloads import ChangeInput, ChangeResult, Notice
@@ -48,13 +49,13 @@ async def cancel_workflow(client: Client, run: str, execution: str) -> None:
 async def notify_run(db: Database, client: Client, run: str) -> None:
     """Signal a run's workflow that its row changed: the run is cancelled, paused or resumed."""
     execution = await execution_of(client, names.train_id(run))
-    row = await db.row("get_run", run)
-    if execution is None or row is None or row["status"] != "running":
+    row = await find_run(db, run)
+    if execution is None or row is None or row.status != "running":
         return
-    if row["cancel_requested"]:
+    if row.cancel_requested:
         await cancel_workflow(client, run, execution.run_id)
     else:
-        notice = Notice(run=run, epoch=row["epoch"], paused=row["paused"], warnings=row["warnings"])
+        notice = Notice(run=run, epoch=row.epoch, paused=row.paused, warnings=row.warnings)
         await give_notice(client, notice)
 
 

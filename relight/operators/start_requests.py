@@ -11,13 +11,13 @@ from typing import Any
 
 from relight.errors import ConflictError, DatasetError, InvalidRequestError, NotFoundError
 from relight.operators.command_requests import get_request
-from relight.store.database import Connection, Database
+from relight.store.database import Database, Queries, Transaction
 from relight.store.datasets.named import find_stored
 from relight.store.runs import views
-from relight.store.runs.lifecycle import file_hash
+from relight.store.runs.rows import find_run
 from relight.types.names import CANCEL, RUN_NAME, START
 from relight.types.payloads import ChangeResult
-from relight.types.run_file import RunFile, differing_keys
+from relight.types.run_file import RunFile, differences, parse_run_file
 from relight.types.views import CommandView, RunView
 
 REQUESTED, REFUSED = "requested", "refused"
@@ -37,56 +37,54 @@ async def request_start(db: Database, run: str, file: RunFile, actor: str) -> No
     """
     if not RUN_NAME.fullmatch(run):
         raise InvalidRequestError(f"name: {run[:100]!r} is invalid; it must match {RUN_NAME.pattern}")
-    async with db.transaction() as connection:
-        await _check_sets(db, connection, file)
-        if await is_there(db, run, file, connection):
+    async with db.transaction() as tx:
+        await _check_sets(tx, file)
+        if await is_there(tx, run, file):
             return
         value = {"file": file.model_dump(mode="json", exclude_unset=True), "actor": actor}
-        await db.execute("insert_request", start_key(run), run, START, value, actor, connection=connection)
-        row = await db.row("lock_request", start_key(run), connection=connection)
-        assert row is not None, "it was inserted, or was there"
-        await _request_again(db, connection, CommandView.model_validate(dict(row)), value, file)
+        await tx.execute("insert_request", start_key(run), run, START, value, actor)
+        row = await tx.one("lock_request", start_key(run))
+        await _request_again(tx, CommandView.model_validate(dict(row)), value, file)
 
 
-async def _check_sets(db: Database, connection: Connection, file: RunFile) -> None:
+async def _check_sets(tx: Transaction, file: RunFile) -> None:
     sources = {key: source for key in ("train", "evaluation") if (source := getattr(file.data, key)) is not None}
     for key, source in sorted(sources.items(), key=lambda item: item[1]):  # names are locked in one order
         try:
-            await find_stored(db, source, file.data.required_fields, connection)
+            await find_stored(tx, source, file.data.required_fields)
         except DatasetError as error:
             raise InvalidRequestError(f"run file: data.{key}: {error.message}") from error
 
 
-async def is_there(db: Database, run: str, file: RunFile, connection: Connection | None = None) -> bool:
+async def is_there(db: Queries, run: str, file: RunFile) -> bool:
     """Whether the run has begun.
 
     Raises:
         ConflictError: its name belongs to another file.
     """
-    row = await db.row("get_run", run, connection=connection)
-    if row is None:
-        return False
-    if file_hash(RunFile.model_validate(row["file"])) != file_hash(file):
-        raise _name_conflict(run, "exists with", row["file"], file)
-    return True
+    row = await find_run(db, run)
+    if row is not None:
+        _check_same(run, "exists with", row.file, file)
+    return row is not None
 
 
-async def _request_again(
-    db: Database, connection: Connection, known: CommandView, value: dict[str, Any], file: RunFile
-) -> None:
+async def _request_again(tx: Transaction, known: CommandView, value: dict[str, Any], file: RunFile) -> None:
     if known.action != START:
         raise ConflictError(f"name: {known.run!r} is not available: a command has the id {known.command_id}")
     if known.done_at is not None:  # refused, or its run is gone
-        await db.execute("renew_request", known.command_id, value, value["actor"], connection=connection)
+        await tx.execute("renew_request", known.command_id, value, value["actor"])
         return
-    before = RunFile.model_validate(known.value["file"])
-    if file_hash(before) != file_hash(file):
-        raise _name_conflict(known.run, "is to be started with", before.model_dump(mode="json"), file)
+    _check_same(known.run, "is to be started with", requested_file(known), file)
 
 
-def _name_conflict(run: str, how: str, before: dict[str, Any], file: RunFile) -> ConflictError:
-    keys = ", ".join(differing_keys(before, file.model_dump(mode="json")))
-    return ConflictError(f"run {run} {how} another run file (differing: {keys}); choose another name")
+def _check_same(run: str, how: str, before: RunFile, file: RunFile) -> None:
+    if keys := differences(before, file):
+        raise ConflictError(f"run {run} {how} another run file (differing: {keys}); choose another name")
+
+
+def requested_file(request: CommandView) -> RunFile:
+    """The run file of a request to start a run."""
+    return parse_run_file(request.value["file"])
 
 
 def mark_of(request: CommandView) -> str:
@@ -99,20 +97,20 @@ async def cancel_request(db: Database, key: str, run: str, actor: str) -> Comman
 
     A workflow that an orchestrator started for it meanwhile ends before it begins the run.
     """
-    async with db.transaction() as connection:
-        row = await db.row("lock_request", start_key(run), connection=connection)
-        if row is not None and await db.row("get_request", key, connection=connection) is not None:
+    async with db.transaction() as tx:
+        row = await tx.row("lock_request", start_key(run))
+        if row is not None and await tx.row("get_request", key) is not None:
             return await get_request(db, key)  # the same key twice is one command
         if row is None or row["action"] != START or row["done_at"] is not None:
             return None
-        if await db.row("get_run", run, connection=connection) is not None:  # it began while the request was locked
+        if await find_run(tx, run) is not None:  # it began while the request was locked
             return None
-        await db.execute("finish_request", start_key(run), None, f"cancelled by {actor}", connection=connection)
+        await tx.execute("finish_request", start_key(run), None, f"cancelled by {actor}")
         result = ChangeResult(accepted=True, before={"status": REQUESTED}, after={"run": run, "status": REFUSED})
         audit = (None, actor, CANCEL, result.before, result.after, None, None, f"update/{key}")
-        await db.execute("insert_audit", run, *audit, connection=connection)
-        await db.execute("insert_request", key, run, CANCEL, {"actor": actor}, actor, connection=connection)
-        await db.execute("finish_request", key, result.model_dump(mode="json"), None, connection=connection)
+        await tx.execute("insert_audit", run, *audit)
+        await tx.execute("insert_request", key, run, CANCEL, {"actor": actor}, actor)
+        await tx.execute("finish_request", key, result.model_dump(mode="json"), None)
     return await get_request(db, key)
 
 
@@ -132,7 +130,7 @@ async def get_run(db: Database, run: str) -> RunView:
 
 
 def _not_begun(asked: CommandView) -> RunView:
-    file = RunFile.model_validate(asked.value["file"])
+    file = requested_file(asked)
     refused = asked.refused is not None
     return RunView(
         run=asked.run,

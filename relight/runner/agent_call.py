@@ -17,6 +17,8 @@ from relight.types.resources import LLM, NamedResources, ProxyLLM
 from relight.types.rollout import FailureClass
 from relight.types.wire import OpenedAttempt, SpanRecord
 
+ROLLOUT_FIELDS = {"rollout_id", "mode", "config", "metadata", "resources_id", "resources_version", "run", "step"}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentCall:
@@ -95,26 +97,10 @@ class AgentCall:
 
 def _rollout_of(opened: OpenedAttempt) -> dict[str, Any]:
     now = time.time()
-    attempt = {
-        "rollout_id": opened.rollout_id,
-        "attempt_id": opened.attempt_id,
-        "sequence_id": opened.sequence_id,
-        "start_time": now,
-        "status": "running",
-    }
-    return {
-        "rollout_id": opened.rollout_id,
-        "start_time": now,
-        "mode": opened.mode,
-        "status": "running",
-        "config": opened.config.model_dump(mode="json"),
-        "metadata": opened.metadata,
-        "resources_id": opened.resources_id,
-        "resources_version": opened.resources_version,
-        "run": opened.run,
-        "step": opened.step,
-        "attempt": attempt,
-    }
+    named = opened.model_dump(include={"rollout_id", "attempt_id", "sequence_id"})
+    attempt = named | {"start_time": now, "status": "running"}
+    own = {"start_time": now, "status": "running", "attempt": attempt}
+    return opened.model_dump(mode="json", include=ROLLOUT_FIELDS) | own
 
 
 @dataclass(frozen=True, slots=True)

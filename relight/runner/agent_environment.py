@@ -20,10 +20,6 @@ MARKER: Final = "RELIGHT_TEMPLATE"
 
 def agent_environment(own: Mapping[str, str], passed: Iterable[str], template_id: str) -> dict[str, str]:
     """The environment of the fork server and so of every agent. `passed` names variables of this process to pass on."""
-    chosen = set(passed)
-    kept = {name: value for name, value in own.items() if name in chosen or _allowed(name)}
+    chosen = {*passed, *ALLOWED}
+    kept = {name: value for name, value in own.items() if name in chosen or name.startswith(ALLOWED_PREFIXES)}
     return SINGLE_THREADED | kept | {MARKER: template_id}
-
-
-def _allowed(name: str) -> bool:
-    return name in ALLOWED or name.startswith(ALLOWED_PREFIXES)

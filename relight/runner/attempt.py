@@ -102,16 +102,9 @@ class AttemptWatch:
 
     async def never_began(self, reason: FailureClass, detail: str) -> None:
         """Close an attempt that was not started yet."""
-        opened = self.opened
+        end = FinishRequest(**self._left_by(None), failure_class=reason, message=detail[:MESSAGE_LENGTH])
         with suppress(RelightError):
-            await self.store.finish_attempt(
-                FinishRequest(
-                    attempt_id=opened.attempt_id,
-                    fence=opened.fence,
-                    failure_class=reason,
-                    message=detail[:MESSAGE_LENGTH],
-                )
-            )
+            await self.store.finish_attempt(end)
 
     async def kill(self, reason: FailureClass, detail: str) -> None:
         """End the attempt with everything that it started."""
@@ -169,16 +162,11 @@ class AttemptWatch:
             died=outcome.died_with,
         )
 
-    def _left_by(self, outcome: AgentOutcome) -> dict[str, Any]:
-        """The fields of `AgentEnd`."""
-        return {
-            "attempt_id": self.opened.attempt_id,
-            "fence": self.opened.fence,
-            "output": outcome.output,
-            "output_bytes": outcome.output_bytes,
-            "duration_seconds": outcome.duration_seconds,
-            "spans_dropped": outcome.spans_dropped,
-        }
+    def _left_by(self, outcome: AgentOutcome | None) -> dict[str, Any]:
+        """The fields of `AgentEnd`; None where no agent ran."""
+        left = ("output", "output_bytes", "duration_seconds", "spans_dropped") if outcome else ()
+        own = self.opened.model_dump(include={"attempt_id", "fence"})
+        return own | {name: getattr(outcome, name) for name in left}
 
 
 async def with_outcome_checked(outcome: AgentOutcome, calls: CallLog) -> tuple[FailureClass | None, str]:

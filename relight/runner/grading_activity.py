@@ -91,14 +91,7 @@ class GradingActivities:
             return _failed(grade, _reason(outcome), asdict(outcome.error) if outcome.error else None)
         if outcome.reward is None:
             return _failed(grade, "returned no number")
-        return FinishRequest(
-            attempt_id=grade.attempt_id,
-            fence=grade.fence,
-            reward=outcome.reward,
-            dimensions=dict(outcome.rewards),
-            feedback=outcome.feedback,
-            grader=grade.grader,
-        )
+        return _finish(grade, reward=outcome.reward, dimensions=dict(outcome.rewards), feedback=outcome.feedback)
 
 
 def _named(judged: FinishRequest) -> NamedRewards | None:
@@ -114,12 +107,10 @@ def _reason(outcome: AgentOutcome) -> str:
     return outcome.message if outcome.error else outcome.message.replace("the agent", "the grader", 1)
 
 
+def _finish(grade: GradeInput, **found: Any) -> FinishRequest:
+    return FinishRequest(**grade.model_dump(include={"attempt_id", "fence", "grader"}), **found)
+
+
 def _failed(grade: GradeInput, reason: str, error: dict[str, Any] | None = None) -> FinishRequest:
-    return FinishRequest(
-        attempt_id=grade.attempt_id,
-        fence=grade.fence,
-        failure_class=FailureClass.GRADER_ERROR,
-        message=f"grader {grade.grader!r}: {reason}"[:MESSAGE_LENGTH],
-        error=error,
-        grader=grade.grader,
-    )
+    message = f"grader {grade.grader!r}: {reason}"[:MESSAGE_LENGTH]
+    return _finish(grade, failure_class=FailureClass.GRADER_ERROR, message=message, error=error)

@@ -11,7 +11,6 @@ no other. Nothing that an attempt started is alive when its call has ended.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Final, Protocol, Self
 
 from relight.runner.agent_call import AgentCall, AgentOutcome
@@ -79,9 +78,7 @@ class ForkServerRunner:
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, stack: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.close()
 
 

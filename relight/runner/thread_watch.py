@@ -9,7 +9,6 @@ from __future__ import annotations
 import builtins
 import sys
 import threading
-from types import TracebackType
 from typing import Any, Self
 
 from relight.errors import AgentLoadError
@@ -48,9 +47,7 @@ class ThreadWatch:
             self._native.append(name)
         self._count = count
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, stack: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         builtins.__import__ = self._import
         threading.Thread.start = self._start
 

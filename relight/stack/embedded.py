@@ -15,7 +15,6 @@ import signal
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from relight.errors import StackError
@@ -41,11 +40,6 @@ from relight.temporal.connection import connect_temporal
 
 def _unheard(event: StackEvent) -> None:
     """The listener of a stack whose events are not needed."""
-
-
-async def _all_ready(keepers: Sequence[ProcessSupervisor]) -> None:
-    for keeper in keepers:
-        await keeper.ready.wait()
 
 
 class EmbeddedStack:
@@ -112,9 +106,7 @@ class EmbeddedStack:
             raise
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self._end()
 
     async def wait_ready(self, parts: Collection[str] | None = None, timeout_seconds: float = 600.0) -> None:
@@ -124,7 +116,7 @@ class EmbeddedStack:
             StackError: one can't be booted, or takes too long.
         """
         keepers = [self.process(name) for name in parts] if parts is not None else list(self.keepers.values())
-        ready = asyncio.create_task(_all_ready(keepers))
+        ready = asyncio.gather(*(keeper.ready.wait() for keeper in keepers))
         failures = [keeper.failure for keeper in self.keepers.values()]
         try:
             await asyncio.wait([ready, *failures], timeout=timeout_seconds, return_when=asyncio.FIRST_COMPLETED)

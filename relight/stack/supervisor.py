@@ -53,11 +53,6 @@ Preparation = Callable[[], Awaitable[Sequence[str] | None]]
 """Returns the command to run, or None for the part's own."""
 
 
-def _never() -> bool:
-    """For parts whose shutdown can't be detected."""
-    return False
-
-
 @dataclass(frozen=True)
 class ManagedProcess:
     """How to run one process of the stack."""
@@ -86,7 +81,7 @@ class ManagedProcess:
     """Called periodically with the process id once it was ready; None: it is not checked."""
     check_seconds: float = 2.0
     """Pause between two such checks."""
-    is_ending: Callable[[], bool] = _never
+    is_ending: Callable[[], bool] = lambda: False
     """Whether it is shutting down; called as often as `ready` and `answers`."""
     end_signals: Sequence[tuple[signal.Signals, float]] = ()
     """The signals to send when it shuts down without `stop`, and how long each may take."""

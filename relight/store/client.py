@@ -73,7 +73,6 @@ class LightningStoreClient(RetryingHttpClient, LightningStore):
         return {"thread_safe": True, "async_safe": True, "zero_copy": True, "otlp_traces": True}
 
     def otlp_traces_endpoint(self) -> str:
-        """URL that spans are exported to."""
         return f"{self.url}/v1/traces"
 
     async def statistics(self) -> dict[str, Any]:
@@ -89,21 +88,18 @@ class LightningStoreClient(RetryingHttpClient, LightningStore):
     async def enqueue_many_rollouts(
         self, rollouts: Sequence[EnqueueRolloutRequest], *, idempotency_key: str | None = None
     ) -> list[Rollout]:
-        """Several, in order, in one transaction."""
         body = {"rollouts": list(rollouts)}
         return _read(ROLLOUTS, await self._post("/queues/rollouts/enqueue", body, key=idempotency_key or _new_key()))
 
     async def dequeue_many_rollouts(
         self, limit: int = 1, worker_id: str | None = None, *, idempotency_key: str | None = None
     ) -> list[AttemptedRollout]:
-        """Claim up to `limit`."""
         if limit <= 0:
             return []
         body = {"limit": limit, "worker_id": worker_id}
         return _read(ATTEMPTED, await self._post("/queues/rollouts/dequeue", body, key=idempotency_key or _new_key()))
 
     async def start_attempt(self, rollout_id: str, worker_id: str | None = None) -> AttemptedRollout:
-        """One more attempt by hand."""
         path = f"/rollouts/{_part(rollout_id)}/attempts"
         return _read(AttemptedRollout, await self._post(path, {"worker_id": worker_id}, once=True))
 
@@ -112,19 +108,16 @@ class LightningStoreClient(RetryingHttpClient, LightningStore):
         return _read(NULLABLE_SPAN, await self._post("/spans", span))
 
     async def add_many_spans(self, spans: Sequence[Span]) -> list[Span]:
-        """Keep spans in one transaction; those that were new."""
         return _read(SPANS, await self._post("/spans/many", {"spans": list(spans)})) if spans else []
 
     async def add_otel_span(
         self, rollout_id: str, attempt_id: str, readable_span: Any, sequence_id: int | None = None
     ) -> Span | None:
-        """Keep an OpenTelemetry `ReadableSpan`."""
         if sequence_id is None:
             sequence_id = await self.get_next_span_sequence_id(rollout_id, attempt_id)
         return await self.add_span(span_of(rollout_id, attempt_id, sequence_id, readable_span))
 
     async def get_many_span_sequence_ids(self, rollout_attempt_ids: Sequence[tuple[str, str]]) -> list[int]:
-        """One for each pair, in order."""
         if not rollout_attempt_ids:
             return []
         pairs = [{"rollout_id": rollout, "attempt_id": attempt} for rollout, attempt in rollout_attempt_ids]
@@ -137,12 +130,10 @@ class LightningStoreClient(RetryingHttpClient, LightningStore):
         return await self._query(f"/rollouts/{_part(rollout_id)}/attempts/search", query, Page[Attempt])
 
     async def get_rollout_by_id(self, rollout_id: str) -> Rollout | AttemptedRollout | None:
-        """None where it is unknown."""
         raw = await self._find(f"/rollouts/{_part(rollout_id)}")
         return None if raw is None else _read(ONE_ROLLOUT, raw)
 
     async def get_latest_attempt(self, rollout_id: str) -> Attempt | None:
-        """None where there is none."""
         raw = await self._find(f"/rollouts/{_part(rollout_id)}/attempts/latest")
         return None if raw is None else _read(NULLABLE_ATTEMPT, raw)
 
@@ -150,17 +141,14 @@ class LightningStoreClient(RetryingHttpClient, LightningStore):
         return await self._query("/resources/search", query, Page[ResourcesUpdate])
 
     async def get_resources_by_id(self, resources_id: str, version: int | None = None) -> ResourcesUpdate | None:
-        """The newest version, or the one that is named; None where it is unknown."""
         asked = "" if version is None else f"?version={version}"
         raw = await self._find(f"/resources/{_part(resources_id)}{asked}")
         return None if raw is None else _read(NULLABLE_RESOURCES, raw)
 
     async def get_latest_resources(self) -> ResourcesUpdate | None:
-        """The snapshot that was added or updated last."""
         return _read(NULLABLE_RESOURCES, await self._get("/resources/latest"))
 
     async def add_resources(self, resources: NamedResources) -> ResourcesUpdate:
-        """A new snapshot, version 1."""
         return _read(ResourcesUpdate, await self._post("/resources", resources, key=_new_key()))
 
     async def update_resources(self, resources_id: str, resources: NamedResources) -> ResourcesUpdate:
@@ -171,7 +159,6 @@ class LightningStoreClient(RetryingHttpClient, LightningStore):
         return await self._query("/spans/search", query, Page[Span])
 
     async def wait_for_rollouts(self, *, rollout_ids: Sequence[str], timeout: float | None = None) -> list[Rollout]:
-        """Those that have ended, at once when all have, else after `timeout` seconds; None waits without end."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             left = WAIT_SECONDS if deadline is None else deadline - time.monotonic()
@@ -195,17 +182,14 @@ class LightningStoreClient(RetryingHttpClient, LightningStore):
         return await self._query("/workers/search", query, Page[Worker])
 
     async def get_worker_by_id(self, worker_id: str) -> Worker | None:
-        """None where it is unknown."""
         return _read(NULLABLE_WORKER, await self._get(f"/workers/{_part(worker_id)}"))
 
     async def update_worker(self, worker_id: str, heartbeat_stats: dict[str, Any] | Unset = UNSET) -> Worker:
-        """A heartbeat, which may bring statistics."""
         stats = statistics_of(heartbeat_stats)
         body = {} if stats is None else {"heartbeat_stats": stats}
         return _read(Worker, await self._post(f"/workers/{_part(worker_id)}", body))
 
     async def cancel_rollout(self, rollout_id: str, reason: str = "cancelled") -> Rollout:
-        """End a rollout."""
         return _read(Rollout, await self._post(f"/rollouts/{_part(rollout_id)}/cancel", {"reason": reason}))
 
     async def delete_rollout(self, rollout_id: str) -> None:

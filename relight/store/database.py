@@ -116,10 +116,58 @@ async def translated() -> AsyncGenerator[None]:
         raise PostgresError(f"can't reach Postgres: {error or type(error).__name__}") from error
 
 
-class Database:
-    """A pool of connections and the named queries."""
+class Queries:
+    """The named queries. What works within a transaction and outside of one takes this type."""
+
+    def __init__(self, runs_on: Any) -> None:
+        self._runs_on = runs_on
+
+    async def fetch(self, name: str, *args: Any) -> list[asyncpg.Record]:
+        """All rows of a named query."""
+        async with translated():
+            return await self._runs_on.fetch(queries()[name], *args)
+
+    async def row(self, name: str, *args: Any) -> asyncpg.Record | None:
+        """The first row of a named query, or None."""
+        async with translated():
+            return await self._runs_on.fetchrow(queries()[name], *args)
+
+    async def one(self, name: str, *args: Any) -> asyncpg.Record:
+        """The row of a named query that always has one: a function, an upsert, a row that is locked."""
+        row = await self.row(name, *args)
+        assert row is not None, name
+        return row
+
+    async def value(self, name: str, *args: Any) -> Any:
+        """The first column of the first row of a named query, or None."""
+        async with translated():
+            return await self._runs_on.fetchval(queries()[name], *args)
+
+    async def execute(self, name: str, *args: Any) -> None:
+        """Run a named query for its effect."""
+        async with translated():
+            await self._runs_on.execute(queries()[name], *args)
+
+    async def execute_many(self, name: str, rows: Iterable[tuple[Any, ...]]) -> None:
+        """Run a named query once for each row of arguments."""
+        async with translated():
+            await self._runs_on.executemany(queries()[name], rows)
+
+
+class Transaction(Queries):
+    """The named queries, on the one connection of a transaction."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(connection)
+        self.connection = connection
+        """For SQL that has no name."""
+
+
+class Database(Queries):
+    """The named queries, each on any connection of a pool."""
 
     def __init__(self, pool: asyncpg.Pool, url: str) -> None:
+        super().__init__(pool)
         self.pool = pool
         self.url = url
         self.listeners: set[Connection] = set()
@@ -191,41 +239,15 @@ class Database:
             connection.terminate()
 
     @asynccontextmanager
-    async def transaction(self) -> AsyncGenerator[Connection]:
+    async def transaction(self) -> AsyncGenerator[Transaction]:
         """One transaction on one connection."""
         async with translated(), self.pool.acquire() as connection, connection.transaction():
-            yield connection
-
-    async def fetch(self, name: str, *args: Any, connection: Connection | None = None) -> list[asyncpg.Record]:
-        """All rows of a named query."""
-        async with translated():
-            return await (connection or self.pool).fetch(queries()[name], *args)
-
-    async def row(self, name: str, *args: Any, connection: Connection | None = None) -> asyncpg.Record | None:
-        """The first row of a named query, or None."""
-        async with translated():
-            return await (connection or self.pool).fetchrow(queries()[name], *args)
-
-    async def value(self, name: str, *args: Any, connection: Connection | None = None) -> Any:
-        """The first column of the first row of a named query, or None."""
-        async with translated():
-            return await (connection or self.pool).fetchval(queries()[name], *args)
-
-    async def execute(self, name: str, *args: Any, connection: Connection | None = None) -> None:
-        """Run a named query for its effect."""
-        async with translated():
-            await (connection or self.pool).execute(queries()[name], *args)
-
-    async def execute_many(
-        self, name: str, rows: Iterable[tuple[Any, ...]], connection: Connection | None = None
-    ) -> None:
-        """Run a named query once for each row of arguments."""
-        async with translated():
-            await (connection or self.pool).executemany(queries()[name], rows)
+            yield Transaction(connection)
 
     async def migrate(self) -> int:
         """Bring the schema up to date, forward only; returns its version. Safe to call from many processes at once."""
-        async with self.transaction() as connection:
+        async with self.transaction() as tx:
+            connection = tx.connection
             await connection.execute("select pg_advisory_xact_lock($1)", MIGRATION_LOCK, timeout=MIGRATION_SECONDS)
             await connection.execute(
                 "create table if not exists migrations"

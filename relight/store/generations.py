@@ -140,12 +140,4 @@ def _result(item: GenerationRecord, row: Any) -> CommitResult:
 
 def undelivered(rows: Iterable[Any]) -> list[UndeliveredCall]:
     """Calls whose answer may not have been delivered, from rows of `undelivered_calls`."""
-    return [
-        UndeliveredCall(
-            call_number=row["call_number"],
-            request_hash=row["request_hash"],
-            delivered=row["delivered"],
-            response=unpack_body(row["response"]),
-        )
-        for row in rows
-    ]
+    return [UndeliveredCall.model_validate({**dict(row), "response": unpack_body(row["response"])}) for row in rows]

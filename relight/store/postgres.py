@@ -62,7 +62,6 @@ class PostgresLightningStore(LightningStore):
 
     @property
     def capabilities(self) -> dict[str, bool]:
-        """thread_safe, async_safe, zero_copy, otlp_traces; a missing one is false."""
         return {
             "thread_safe": False,
             "async_safe": True,
@@ -115,12 +114,10 @@ class PostgresLightningStore(LightningStore):
         return await self._writes.claim(limit, _text(worker_id), _text(idempotency_key))
 
     async def start_attempt(self, rollout_id: str, worker_id: str | None = None) -> AttemptedRollout:
-        """One more attempt by hand, whatever `max_attempts` says."""
         row = await self.database.value("start_attempt", _id(rollout_id), *self._writes.offer(), _text(worker_id))
         return rows.attempted(row)
 
     async def add_span(self, span: Span) -> Span | None:
-        """Keep a span, which is a sign of life of its attempt; None where it is there already."""
         stored = await self.spans.add([span])
         return stored[0] if stored else None
 
@@ -141,7 +138,6 @@ class PostgresLightningStore(LightningStore):
         return await self.add_span(span_of(rollout_id, attempt_id, number, readable_span))
 
     async def get_many_span_sequence_ids(self, rollout_attempt_ids: Sequence[tuple[str, str]]) -> list[int]:
-        """One for each pair, in order."""
         if not rollout_attempt_ids:
             return []
         rollouts, attempts = ([_id(pair[side]) for pair in rollout_attempt_ids] for side in (0, 1))
@@ -154,12 +150,10 @@ class PostgresLightningStore(LightningStore):
         return await reads.query_attempts(self.database, _id(rollout_id), query)
 
     async def get_rollout_by_id(self, rollout_id: str) -> Rollout | AttemptedRollout | None:
-        """None where it is unknown."""
         row = await self.database.value("get_lightning_rollout", _id(rollout_id))
         return None if row is None else rows.rollout_of(row)
 
     async def get_latest_attempt(self, rollout_id: str) -> Attempt | None:
-        """None where there is none."""
         row = await self.database.value("get_latest_attempt", _id(rollout_id))
         return None if row is None else rows.attempt_of(row)
 
@@ -167,32 +161,25 @@ class PostgresLightningStore(LightningStore):
         return await reads.query_resources(self.database, query)
 
     async def get_resources_by_id(self, resources_id: str, version: int | None = None) -> ResourcesUpdate | None:
-        """The newest version, or the one that is named; None where it is unknown."""
         row = await self.database.row("get_lightning_resources", _id(resources_id), version)
         return None if row is None else rows.resources_of(row)
 
     async def get_latest_resources(self) -> ResourcesUpdate | None:
-        """The snapshot that was added or updated last."""
         row = await self.database.row("get_latest_resources")
         return None if row is None else rows.resources_of(row)
 
     async def add_resources(self, resources: NamedResources) -> ResourcesUpdate:
-        """A new snapshot, version 1."""
-        row = await self.database.row("add_lightning_resources", rows.new_id("rs"), rows.resources_json(resources))
-        assert row is not None, "an insert answers with its row"
+        row = await self.database.one("add_lightning_resources", rows.new_id("rs"), rows.resources_json(resources))
         return rows.resources_of(row)
 
     async def update_resources(self, resources_id: str, resources: NamedResources) -> ResourcesUpdate:
-        """Create it, or add a version; rollouts stay with the version that they are pinned to."""
-        row = await self.database.row("update_lightning_resources", _id(resources_id), rows.resources_json(resources))
-        assert row is not None, "an upsert answers with its row"
+        row = await self.database.one("update_lightning_resources", _id(resources_id), rows.resources_json(resources))
         return rows.resources_of(row)
 
     async def _query_spans(self, query: SpanQuery) -> PaginatedResult[Span]:
         return await reads.query_spans(self.database, query, _id(query.rollout_id), _text(query.attempt_id))
 
     async def wait_for_rollouts(self, *, rollout_ids: Sequence[str], timeout: float | None = None) -> list[Rollout]:
-        """Those that have ended, at once when all have, else after `timeout` seconds; None waits without end."""
         return await self.waits.wait([_id(rollout_id) for rollout_id in rollout_ids], timeout)
 
     async def _update_rollout(self, rollout_id: str, changes: Changes) -> Rollout:
@@ -209,28 +196,19 @@ class PostgresLightningStore(LightningStore):
         return await reads.query_workers(self.database, query)
 
     async def get_worker_by_id(self, worker_id: str) -> Worker | None:
-        """None where it is unknown."""
         row = await self.database.row("lightning_worker", _id(worker_id))
         return None if row is None else rows.worker_of(row)
 
     async def update_worker(self, worker_id: str, heartbeat_stats: dict[str, Any] | Unset = UNSET) -> Worker:
-        """A heartbeat, which may bring statistics. It can't set the status."""
         stats = statistics_of(heartbeat_stats)
-        row = await self.database.row("worker_heartbeat", _id(worker_id), stats if stats is None else storable(stats))
-        assert row is not None, "an upsert answers with its row"
+        row = await self.database.one("worker_heartbeat", _id(worker_id), stats if stats is None else storable(stats))
         return rows.worker_of(row)
 
     async def cancel_rollout(self, rollout_id: str, reason: str = "cancelled") -> Rollout:
-        """End a rollout: its open attempt is fenced off and its token is good for nothing any more."""
         row = await self.database.value("cancel_any_rollout", _id(rollout_id), storable_text(reason))
         return rows.rollout_of(row)
 
     async def delete_rollout(self, rollout_id: str) -> None:
-        """Remove an ended rollout of no run, with its attempts, generations and spans.
-
-        Raises:
-            ConflictError: it has not ended, or a run's ledger holds it.
-        """
         await self.database.execute("delete_rollout", _id(rollout_id))
 
 

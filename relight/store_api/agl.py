@@ -15,33 +15,15 @@ from starlette.responses import Response
 
 from relight.errors import NotFoundError
 from relight.store.base import LightningStore
+from relight.store_api import agl_bodies as bodies
 from relight.store_api.agl_answers import (
     attempt_json,
     bare_rollout_json,
     dump,
     listed,
-    resources_json,
     rollout_json,
     span_json,
-    worker_json,
-)
-from relight.store_api.agl_bodies import (
-    MAX_WAIT_SECONDS,
-    CancelRequest,
-    DequeueRequest,
-    EnqueueRequest,
-    NextManyRequest,
-    NextRequest,
-    Resources,
-    SpanRequest,
-    SpansRequest,
-    StartAttemptRequest,
-    StartRequest,
-    Strict,
-    UpdateAttemptRequest,
-    UpdateRolloutRequest,
-    UpdateWorkerRequest,
-    WaitRequest,
+    whole,
 )
 from relight.store_api.agl_calls import PREFIX, AglCall, Routes, call_of, raw_json
 from relight.store_api.agl_wait import unless_gone
@@ -53,7 +35,7 @@ router = APIRouter(prefix=PREFIX, tags=["rollout store"])
 routes = Routes(router)
 
 
-def given(body: Strict, *names: str, nullable: bool = False) -> dict[str, Any]:
+def given(body: bodies.Strict, *names: str, nullable: bool = False) -> dict[str, Any]:
     """The fields that a caller gave; the others are unset.
 
     Raises:
@@ -84,8 +66,8 @@ async def read_capabilities(call: AglCall) -> bytes:
     return dump({**call.store.capabilities, "otlp_traces": True})  # the service itself takes them
 
 
-@routes.post("/queues/rollouts/enqueue", EnqueueRequest, list[Rollout], 201)
-async def enqueue(call: AglCall, body: EnqueueRequest) -> bytes:
+@routes.post("/queues/rollouts/enqueue", bodies.EnqueueRequest, list[Rollout], 201)
+async def enqueue(call: AglCall, body: bodies.EnqueueRequest) -> bytes:
     """Append rollouts to the queue."""
     if not body.rollouts:
         return b"[]"
@@ -96,8 +78,8 @@ async def enqueue(call: AglCall, body: EnqueueRequest) -> bytes:
     return listed(bare_rollout_json(rollout, call.complete) for rollout in rollouts)
 
 
-@routes.post("/queues/rollouts/dequeue", DequeueRequest, list[AttemptedRollout], optional=True)
-async def dequeue(call: AglCall, body: DequeueRequest) -> bytes:
+@routes.post("/queues/rollouts/dequeue", bodies.DequeueRequest, list[AttemptedRollout], optional=True)
+async def dequeue(call: AglCall, body: bodies.DequeueRequest) -> bytes:
     """Claim rollouts."""
     if body.limit <= 0:
         return b"[]"
@@ -111,10 +93,10 @@ async def dequeue(call: AglCall, body: DequeueRequest) -> bytes:
     return listed([rollout_json(await call.handover.bind(call.store, one), call.complete) for one in claimed])
 
 
-@routes.post("/rollouts", StartRequest, AttemptedRollout, 201)
-async def start_rollout(call: AglCall, body: StartRequest) -> bytes:
+@routes.post("/rollouts", bodies.StartRequest, AttemptedRollout, 201)
+async def start_rollout(call: AglCall, body: bodies.StartRequest) -> bytes:
     """Begin a rollout that is never queued."""
-    values = {name: getattr(body, name) for name in StartRequest.model_fields}
+    values = {name: getattr(body, name) for name in bodies.StartRequest.model_fields}
     if body.resources_id is not None:
         values["resources_id"] = await call.handover.plain(body.resources_id)
     rollout = await call.keyed(lambda: call.store.start_rollout(**values, idempotency_key=call.key))
@@ -135,8 +117,8 @@ async def _rollout(call: AglCall) -> Rollout:
     return rollout
 
 
-@routes.post("/rollouts/{rollout_id}", UpdateRolloutRequest, Rollout)
-async def update_rollout(call: AglCall, body: UpdateRolloutRequest) -> bytes:
+@routes.post("/rollouts/{rollout_id}", bodies.UpdateRolloutRequest, Rollout)
+async def update_rollout(call: AglCall, body: bodies.UpdateRolloutRequest) -> bytes:
     """Change a rollout's fields."""
     values = given(body, "status", "config") | given(body, "input", "mode", "resources_id", "metadata", nullable=True)
     if body.resources_id is not None:
@@ -152,15 +134,15 @@ async def delete_rollout(call: AglCall) -> bytes:
     return NULL
 
 
-@routes.post("/rollouts/{rollout_id}/cancel", CancelRequest, Rollout, optional=True)
-async def cancel_rollout(call: AglCall, body: CancelRequest) -> bytes:
+@routes.post("/rollouts/{rollout_id}/cancel", bodies.CancelRequest, Rollout, optional=True)
+async def cancel_rollout(call: AglCall, body: bodies.CancelRequest) -> bytes:
     """Cancel a rollout."""
     rollout = await call.retried(lambda: call.store.cancel_rollout(call.path["rollout_id"], body.reason))
     return bare_rollout_json(rollout, call.complete)
 
 
-@routes.post("/rollouts/{rollout_id}/attempts", StartAttemptRequest, AttemptedRollout, 201, optional=True)
-async def start_attempt(call: AglCall, body: StartAttemptRequest) -> bytes:
+@routes.post("/rollouts/{rollout_id}/attempts", bodies.StartAttemptRequest, AttemptedRollout, 201, optional=True)
+async def start_attempt(call: AglCall, body: bodies.StartAttemptRequest) -> bytes:
     """Begin one more attempt."""
     rollout = await call.store.start_attempt(call.path["rollout_id"], body.worker_id)
     return rollout_json(await call.handover.bind(call.store, rollout), call.complete)
@@ -176,8 +158,8 @@ async def read_latest_attempt(call: AglCall) -> bytes:
     return attempt_json(attempt, call.complete)
 
 
-@routes.post("/rollouts/{rollout_id}/attempts/{attempt_id}", UpdateAttemptRequest, Attempt)
-async def update_attempt(call: AglCall, body: UpdateAttemptRequest) -> bytes:
+@routes.post("/rollouts/{rollout_id}/attempts/{attempt_id}", bodies.UpdateAttemptRequest, Attempt)
+async def update_attempt(call: AglCall, body: bodies.UpdateAttemptRequest) -> bytes:
     """Change an attempt's fields, or those of the newest with `latest`."""
     values = given(body, "status", "worker_id", "last_heartbeat_time", "metadata")
     attempt = await call.retried(
@@ -190,31 +172,31 @@ async def update_attempt(call: AglCall, body: UpdateAttemptRequest) -> bytes:
 async def read_worker(call: AglCall) -> bytes:
     """A worker, or null."""
     worker = await call.retried(lambda: call.store.get_worker_by_id(call.path["worker_id"]))
-    return NULL if worker is None else worker_json(worker)
+    return NULL if worker is None else whole(worker)
 
 
-@routes.post("/workers/{worker_id}", UpdateWorkerRequest, Worker, optional=True)
-async def update_worker(call: AglCall, body: UpdateWorkerRequest) -> bytes:
+@routes.post("/workers/{worker_id}", bodies.UpdateWorkerRequest, Worker, optional=True)
+async def update_worker(call: AglCall, body: bodies.UpdateWorkerRequest) -> bytes:
     """A worker's heartbeat."""
     stats = given(body, "heartbeat_stats")["heartbeat_stats"]
-    return worker_json(await call.retried(lambda: call.store.update_worker(call.path["worker_id"], stats)))
+    return whole(await call.retried(lambda: call.store.update_worker(call.path["worker_id"], stats)))
 
 
-@routes.post("/resources", Resources, ResourcesUpdate, 201)
-async def add_resources(call: AglCall, body: Resources) -> bytes:
+@routes.post("/resources", bodies.Resources, ResourcesUpdate, 201)
+async def add_resources(call: AglCall, body: bodies.Resources) -> bytes:
     """Store new resources. Requests with the same idempotency key create them once."""
     if call.key is None:
-        return resources_json(await call.store.add_resources(body.root))
+        return whole(await call.store.add_resources(body.root))
     resources_id = "rs-" + sha256(call.key.encode()).hexdigest()[:12]
     there = await call.retried(lambda: call.store.get_resources_by_id(resources_id))
-    return resources_json(there or await call.retried(lambda: call.store.update_resources(resources_id, body.root)))
+    return whole(there or await call.retried(lambda: call.store.update_resources(resources_id, body.root)))
 
 
 @routes.bare("GET", "/resources/latest", ResourcesUpdate | None)
 async def read_latest_resources(call: AglCall) -> bytes:
     """The newest resources, or null."""
     update = await call.retried(call.store.get_latest_resources)
-    return NULL if update is None else resources_json(update)
+    return NULL if update is None else whole(update)
 
 
 @routes.bare("GET", "/resources/{resources_id}", ResourcesUpdate)
@@ -224,7 +206,7 @@ async def read_resources(call: AglCall) -> bytes:
     update = await call.retried(lambda: call.handover.find(call.store, resources_id, version))
     if update is None:
         raise NotFoundError(f"there are no resources {resources_id}")
-    return resources_json(update)
+    return whole(update)
 
 
 def _version(text: str | None) -> int | None:
@@ -240,35 +222,35 @@ def _version(text: str | None) -> int | None:
     return int(text)
 
 
-@routes.post("/resources/{resources_id}", Resources, ResourcesUpdate)
-async def update_resources(call: AglCall, body: Resources) -> bytes:
+@routes.post("/resources/{resources_id}", bodies.Resources, ResourcesUpdate)
+async def update_resources(call: AglCall, body: bodies.Resources) -> bytes:
     """Create resources of this id, or add a version."""
-    return resources_json(await call.store.update_resources(call.path["resources_id"], body.root))
+    return whole(await call.store.update_resources(call.path["resources_id"], body.root))
 
 
-@routes.post("/spans", SpanRequest, Span | None, 201)
-async def add_span(call: AglCall, body: SpanRequest) -> bytes:
+@routes.post("/spans", bodies.SpanRequest, Span | None, 201)
+async def add_span(call: AglCall, body: bodies.SpanRequest) -> bytes:
     """Store a span; null if it was stored before."""
     span = await call.retried(lambda: call.store.add_span(body))
     return NULL if span is None else span_json(span, call.complete)
 
 
-@routes.post("/spans/many", SpansRequest, list[Span], 201)
-async def add_spans(call: AglCall, body: SpansRequest) -> bytes:
+@routes.post("/spans/many", bodies.SpansRequest, list[Span], 201)
+async def add_spans(call: AglCall, body: bodies.SpansRequest) -> bytes:
     """Store spans in one transaction; answers those that were new."""
     spans = await call.retried(lambda: call.store.add_many_spans(body.spans))
     return listed(span_json(span, call.complete) for span in spans)
 
 
-@routes.post("/spans/next", NextRequest, dict[str, int])
-async def next_number(call: AglCall, body: NextRequest) -> bytes:
+@routes.post("/spans/next", bodies.NextRequest, dict[str, int])
+async def next_number(call: AglCall, body: bodies.NextRequest) -> bytes:
     """The next sequence id of a rollout's spans."""
     number = await call.store.get_next_span_sequence_id(body.rollout_id, body.attempt_id)
     return b'{"sequence_id":%d}' % number
 
 
-@routes.post("/spans/next/many", NextManyRequest, dict[str, list[int]])
-async def next_numbers(call: AglCall, body: NextManyRequest) -> bytes:
+@routes.post("/spans/next/many", bodies.NextManyRequest, dict[str, list[int]])
+async def next_numbers(call: AglCall, body: bodies.NextManyRequest) -> bytes:
     """The next sequence ids, one for each pair in order."""
     pairs = [(item.rollout_id, item.attempt_id) for item in body.attempts]
     return dump({"sequence_ids": await call.store.get_many_span_sequence_ids(pairs)})
@@ -277,13 +259,13 @@ async def next_numbers(call: AglCall, body: NextManyRequest) -> bytes:
 @router.post(
     "/waits/rollouts", response_model=None, responses={200: {"model": list[Rollout]}}, summary="Wait for rollouts"
 )
-async def wait(request: Request, body: WaitRequest) -> Response:
+async def wait(request: Request, body: bodies.WaitRequest) -> Response:
     """The rollouts that have ended, once all have or `timeout` is over; one request waits 60 s at most."""
     call = await call_of(request)
     return raw_json(await unless_gone(request, _ended(call.store, body, call.complete)) or NULL)
 
 
-async def _ended(store: LightningStore, body: WaitRequest, complete: bool) -> bytes:
-    seconds = MAX_WAIT_SECONDS if body.timeout is None else min(max(body.timeout, 0.0), MAX_WAIT_SECONDS)
+async def _ended(store: LightningStore, body: bodies.WaitRequest, complete: bool) -> bytes:
+    seconds = bodies.MAX_WAIT_SECONDS if body.timeout is None else min(max(body.timeout, 0.0), bodies.MAX_WAIT_SECONDS)
     rollouts = await store.wait_for_rollouts(rollout_ids=body.rollout_ids, timeout=seconds)
     return listed(bare_rollout_json(rollout, complete) for rollout in rollouts)

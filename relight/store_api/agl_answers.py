@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from pydantic_core import to_json
 
 from relight.types.rollout import Attempt, AttemptedRollout, Rollout, RolloutConfig
-from relight.types.store import PaginatedResult, ResourcesUpdate, Span, Worker
+from relight.types.store import PaginatedResult, Span
 
 ROLLOUT_FIELDS = ("rollout_id", "input", "start_time", "end_time", "mode", "resources_id", "status", "metadata")
 ATTEMPT_FIELDS = (
@@ -52,8 +52,8 @@ def page(result: PaginatedResult[Any], encode: Callable[[Any], bytes], cursor: s
     return b'{"items":' + listed(encode(item) for item in result) + place + following + b"}"
 
 
-def whole(model: BaseModel) -> bytes:
-    """All fields of a model."""
+def whole(model: BaseModel, complete: bool = True) -> bytes:
+    """All fields of a model; of a worker and of a snapshot of resources 0.3 knows them all."""
     return model.__pydantic_serializer__.to_json(model)
 
 
@@ -74,16 +74,6 @@ def bare_rollout_json(rollout: Rollout, complete: bool) -> bytes:
 def attempt_json(attempt: Attempt, complete: bool) -> bytes:
     """An attempt."""
     return whole(attempt) if complete else dump(_plain_attempt(attempt))
-
-
-def worker_json(worker: Worker) -> bytes:
-    """A worker."""
-    return whole(worker)
-
-
-def resources_json(update: ResourcesUpdate) -> bytes:
-    """A snapshot of resources."""
-    return whole(update)
 
 
 def span_json(span: Span, complete: bool) -> bytes:
@@ -122,17 +112,13 @@ def _plain_span(span: Span) -> dict[str, Any]:
     plain["resource"] = RESOURCE | span.resource
     plain["resource"]["attributes"] = _flat(plain["resource"]["attributes"])
     if span.events:
-        plain["events"] = [_plain_event(event) for event in span.events]
+        plain["events"] = [EVENT | one | {"attributes": _flat(one.get("attributes"))} for one in span.events]
     if span.links:
         plain["links"] = [_plain_link(link) for link in span.links]
     for name in ("context", "parent"):
         if plain[name] is not None:
             plain[name] = CONTEXT | plain[name]
     return plain
-
-
-def _plain_event(event: dict[str, Any]) -> dict[str, Any]:
-    return EVENT | event | {"attributes": _flat(event.get("attributes"))}
 
 
 def _plain_link(link: dict[str, Any]) -> dict[str, Any]:

@@ -135,8 +135,6 @@ class Routes:
         status: int,
         extra: dict[str, Any],
     ) -> None:
-        names = [part[1:-1] for part in path.split("/") if part.startswith("{")]
-        parameters = [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
         self.router.add_api_route(
             path,
             endpoint,
@@ -146,9 +144,16 @@ class Routes:
             response_model=None,
             responses={status: {"model": answer}},
             status_code=status,
-            openapi_extra=extra | ({"parameters": parameters} if parameters else {}),
+            openapi_extra=extra | in_path(path),
             route_class_override=RawRoute,
         )
+
+
+def in_path(path: str) -> dict[str, Any]:
+    """The OpenAPI schema of what stands in a path, which the endpoint itself does not name."""
+    names = [part[1:-1] for part in path.split("/") if part.startswith("{")]
+    parameters = [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
+    return {"parameters": parameters} if parameters else {}
 
 
 def _body_schema(body: type[BaseModel], *, required: bool) -> dict[str, Any]:

@@ -2,109 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Annotated, Any
+from collections.abc import Callable
+from typing import Annotated, Any, cast
 
 from fastapi import APIRouter, Query, Request
+from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from relight.store_api.agl_answers import attempt_json, page, resources_json, rollout_json, span_json, worker_json
-from relight.store_api.agl_bodies import (
-    AttemptSearch,
-    ResourcesSearch,
-    RolloutSearch,
-    Search,
-    SpanSearch,
-    WorkerSearch,
-)
-from relight.store_api.agl_calls import PREFIX, AglCall, Routes, call_of, raw_json
-from relight.store_api.agl_pages import check_page
+from relight.store_api import agl_bodies
+from relight.store_api.agl_answers import attempt_json, page, rollout_json, span_json, whole
+from relight.store_api.agl_bodies import Search
+from relight.store_api.agl_calls import PREFIX, AglCall, Routes, call_of, in_path, raw_json
+from relight.types.queries import Query as StoreQuery
 from relight.types.rollout import Attempt, Rollout
 from relight.types.store import ResourcesUpdate, Span, Worker
 
 router = APIRouter(prefix=PREFIX, tags=["rollout store"])
 routes = Routes(router)
 PAGE = dict[str, Any]
+UNSORTABLE = frozenset(
+    {"input", "config", "metadata", "attributes", "events", "links", "context", "parent", "resource", "resources"}
+    | {"heartbeat_stats", "error"}
+)
+"""Fields without an order. A span's `status` is sorted by its code."""
+Kind = type[Rollout] | type[Attempt] | type[Worker] | type[ResourcesUpdate] | type[Span]
 
 
-async def _answer(request: Request, query: Any, search: Callable[[AglCall, Any], Awaitable[bytes]]) -> Response:
-    return raw_json(await search(await call_of(request), query))
+def check_page(query: StoreQuery, kind: Kind) -> None:
+    """Check the arguments of a page.
+
+    Raises:
+        HTTPException: 400, as in 0.3.
+    """
+    allowed = [name for name in kind.model_fields if name not in UNSORTABLE]
+    if query.sort_by is not None and query.sort_by not in allowed:
+        raise HTTPException(400, f"sort_by: {query.sort_by!r} is not sortable; use one of {', '.join(allowed)}")
+    if query.limit < -1 or (query.limit == 0 and kind is not Attempt):  # a page of no attempts is one in 0.3's store
+        raise HTTPException(400, f"limit: {query.limit} must be greater than 0, or -1 for no limit")
+    if query.offset < 0:
+        raise HTTPException(400, f"offset: {query.offset} must not be negative")
 
 
-def _arguments(query: Search) -> dict[str, Any]:
-    return {name: value for name, value in query if name != "fields"}
+def register(name: str, path: str, kind: Kind, body: type[Search], encode: Callable[[Any, bool], bytes]) -> None:
+    """Both routes to the store's `query_<name>`; `encode` is told whether all fields are wanted."""
+
+    async def search(call: AglCall, query: Search) -> bytes:
+        check_page(query, kind)
+        asked = {key: value for key, value in query if key != "fields"} | call.path
+        found = await call.retried(lambda: getattr(call.store, f"query_{name}")(**asked))
+        complete = query.fields == "all" or call.complete
+        return page(found, lambda row: encode(row, complete), query.after)
+
+    async def query(request: Request, query: Any) -> Response:
+        return raw_json(await search(await call_of(request), query))
+
+    search.__name__, query.__name__ = f"search_{name}", f"query_{name}"
+    search.__doc__ = query.__doc__ = f"A page of {name}."
+    query.__annotations__["query"] = Annotated[cast("Any", body), Query()]
+    routes.post(f"{path}/search", body, PAGE)(search)
+    router.get(path, response_model=PAGE, openapi_extra=in_path(path))(query)
 
 
-def _complete(call: AglCall, query: Search) -> bool:
-    return query.fields == "all" or call.complete
-
-
-@routes.post("/rollouts/search", RolloutSearch, PAGE)
-async def search_rollouts(call: AglCall, query: RolloutSearch) -> bytes:
-    """A page of rollouts, each with its newest attempt."""
-    check_page(query, Rollout)
-    result = await call.retried(lambda: call.store.query_rollouts(**_arguments(query)))
-    complete = _complete(call, query)
-    return page(result, lambda rollout: rollout_json(rollout, complete), query.cursor)
-
-
-@router.get("/rollouts", response_model=PAGE)
-async def query_rollouts(request: Request, query: Annotated[RolloutSearch, Query()]) -> Response:
-    """A page of rollouts."""
-    return await _answer(request, query, search_rollouts)
-
-
-@routes.post("/rollouts/{rollout_id}/attempts/search", AttemptSearch, PAGE)
-async def search_attempts(call: AglCall, query: AttemptSearch) -> bytes:
-    """A page of a rollout's attempts."""
-    check_page(query, Attempt)
-    result = await call.retried(lambda: call.store.query_attempts(call.path["rollout_id"], **_arguments(query)))
-    complete = _complete(call, query)
-    return page(result, lambda attempt: attempt_json(attempt, complete))
-
-
-@router.get("/rollouts/{rollout_id}/attempts", response_model=PAGE)
-async def query_attempts(request: Request, rollout_id: str, query: Annotated[AttemptSearch, Query()]) -> Response:
-    """A page of a rollout's attempts."""
-    return await _answer(request, query, search_attempts)
-
-
-@routes.post("/workers/search", WorkerSearch, PAGE)
-async def search_workers(call: AglCall, query: WorkerSearch) -> bytes:
-    """A page of workers."""
-    check_page(query, Worker)
-    return page(await call.retried(lambda: call.store.query_workers(**_arguments(query))), worker_json)
-
-
-@router.get("/workers", response_model=PAGE)
-async def query_workers(request: Request, query: Annotated[WorkerSearch, Query()]) -> Response:
-    """A page of workers."""
-    return await _answer(request, query, search_workers)
-
-
-@routes.post("/resources/search", ResourcesSearch, PAGE)
-async def search_resources(call: AglCall, query: ResourcesSearch) -> bytes:
-    """A page of resources' snapshots."""
-    check_page(query, ResourcesUpdate)
-    return page(await call.retried(lambda: call.store.query_resources(**_arguments(query))), resources_json)
-
-
-@router.get("/resources", response_model=PAGE)
-async def query_resources(request: Request, query: Annotated[ResourcesSearch, Query()]) -> Response:
-    """A page of resources' snapshots."""
-    return await _answer(request, query, search_resources)
-
-
-@routes.post("/spans/search", SpanSearch, PAGE)
-async def search_spans(call: AglCall, query: SpanSearch) -> bytes:
-    """A page of a rollout's spans."""
-    check_page(query, Span)
-    result = await call.retried(lambda: call.store.query_spans(**_arguments(query)))
-    complete = _complete(call, query)
-    return page(result, lambda span: span_json(span, complete), query.cursor)
-
-
-@router.get("/spans", response_model=PAGE)
-async def query_spans(request: Request, query: Annotated[SpanSearch, Query()]) -> Response:
-    """A page of a rollout's spans."""
-    return await _answer(request, query, search_spans)
+register("rollouts", "/rollouts", Rollout, agl_bodies.RolloutSearch, rollout_json)
+register("attempts", "/rollouts/{rollout_id}/attempts", Attempt, agl_bodies.AttemptSearch, attempt_json)
+register("workers", "/workers", Worker, agl_bodies.WorkerSearch, whole)
+register("resources", "/resources", ResourcesUpdate, agl_bodies.ResourcesSearch, whole)
+register("spans", "/spans", Span, agl_bodies.SpanSearch, span_json)

@@ -25,10 +25,8 @@ class MalformedError(InvalidRequestError):
     """The body is not an ExportTraceServiceRequest."""
 
 
-class TooLargeError(InvalidRequestError):
+class TooLargeError(InvalidRequestError, http_status=413):
     """The body is too large."""
-
-    http_status = 413
 
 
 @dataclass

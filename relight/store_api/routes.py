@@ -11,33 +11,13 @@ from pydantic.json_schema import models_json_schema
 from starlette.responses import Response
 
 from relight.errors import InvalidRequestError
+from relight.store.attempts.base import AttemptStore
 from relight.store_api.problems import describe_faults
 from relight.store_api.service import StoreService
-from relight.types.wire import (
-    AttemptOutcome,
-    CallContext,
-    CommitResults,
-    DeliveryBatch,
-    EngineList,
-    FailureBatch,
-    FinishRequest,
-    GenerationBatch,
-    GradingRequest,
-    Heartbeat,
-    Nothing,
-    OpenAnswer,
-    OpenRequest,
-    RecalledCall,
-    RecallRequest,
-    ResolveRequest,
-    SpanBatch,
-    SpansStored,
-    Transcript,
-    WorkerReport,
-)
+from relight.types import wire
 
 PREFIX = "/v1/relight"
-NOTHING = Nothing()
+NOTHING = wire.Nothing()
 REFERENCE = "#/components/schemas/{model}"
 router = APIRouter(prefix=PREFIX, tags=["attempts"])
 bodies: list[type[BaseModel]] = []
@@ -95,89 +75,69 @@ def post(path: str, body: type[Body], answer: type[Answer]) -> Callable[[Handler
     return register
 
 
-@post("/attempts/open", OpenRequest, OpenAnswer)
-async def open_attempt(service: StoreService, body: OpenRequest) -> OpenAnswer:
-    """Open an attempt at a rollout."""
-    return await service.retried(lambda: service.store.open_attempt(body))
+def forward(path: str, method: str, body: type[BaseModel], answer: type[BaseModel] = wire.Nothing) -> None:
+    """A POST route to a method of the store, which may be called twice."""
+
+    async def handle(service: StoreService, given: BaseModel) -> BaseModel:
+        return await service.retried(lambda: getattr(service.store, method)(given)) or NOTHING
+
+    handle.__name__, handle.__doc__ = method, (getattr(AttemptStore, method).__doc__ or "").partition("\n")[0]
+    post(path, body, answer)(handle)
 
 
-@post("/attempts/finish", FinishRequest, AttemptOutcome)
-async def finish_attempt(service: StoreService, body: FinishRequest) -> AttemptOutcome:
-    """Close an attempt."""
-    return await service.retried(lambda: service.store.finish_attempt(body))
-
-
-@post("/attempts/await-grading", GradingRequest, Nothing)
-async def await_grading(service: StoreService, body: GradingRequest) -> Nothing:
-    """Hand an attempt over to its grader."""
-    await service.retried(lambda: service.store.await_grading(body))
-    return NOTHING
+forward("/attempts/open", "open_attempt", wire.OpenRequest, wire.OpenAnswer)
+forward("/attempts/finish", "finish_attempt", wire.FinishRequest, wire.AttemptOutcome)
+forward("/attempts/await-grading", "await_grading", wire.GradingRequest)
+forward("/gateway/resolve", "resolve", wire.ResolveRequest, wire.CallContext)
+forward("/gateway/recall", "recall", wire.RecallRequest, wire.RecalledCall)
+forward("/workers", "register_worker", wire.WorkerReport)
 
 
 @router.get("/attempts/{attempt_id}/transcript")
-async def read_transcript(request: Request, attempt_id: str) -> Transcript:
-    """The transcript of an attempt for its grader."""
+async def read_transcript(request: Request, attempt_id: str) -> wire.Transcript:
+    """What a grader gets to see of an attempt."""
     service: StoreService = request.app.state.service
     return await service.retried(lambda: service.store.transcript(attempt_id))
 
 
-@post("/attempts/heartbeat", Heartbeat, Nothing)
-async def heartbeat(service: StoreService, body: Heartbeat) -> Nothing:
+@post("/attempts/heartbeat", wire.Heartbeat, wire.Nothing)
+async def heartbeat(service: StoreService, body: wire.Heartbeat) -> wire.Nothing:
     """Record that an attempt's process is alive."""
     await service.retried(lambda: service.store.heartbeat(body.attempt_id, body.fence, body.worker_id))
     return NOTHING
 
 
-@post("/attempts/spans", SpanBatch, SpansStored)
-async def add_spans(service: StoreService, body: SpanBatch) -> SpansStored:
+@post("/attempts/spans", wire.SpanBatch, wire.SpansStored)
+async def add_spans(service: StoreService, body: wire.SpanBatch) -> wire.SpansStored:
     """Store an attempt's spans."""
     stored = await service.retried(
         lambda: service.store.add_spans(body.rollout_id, body.attempt_id, body.fence, body.spans)
     )
-    return SpansStored(stored=stored)
+    return wire.SpansStored(stored=stored)
 
 
-@post("/gateway/resolve", ResolveRequest, CallContext)
-async def resolve(service: StoreService, body: ResolveRequest) -> CallContext:
-    """Look up an attempt by its token."""
-    return await service.retried(lambda: service.store.resolve(body))
-
-
-@post("/gateway/recall", RecallRequest, RecalledCall)
-async def recall(service: StoreService, body: RecallRequest) -> RecalledCall:
-    """A call whose answer was not delivered."""
-    return await service.retried(lambda: service.store.recall(body))
-
-
-@post("/gateway/generations", GenerationBatch, CommitResults)
-async def commit_generations(service: StoreService, body: GenerationBatch) -> CommitResults:
+@post("/gateway/generations", wire.GenerationBatch, wire.CommitResults)
+async def commit_generations(service: StoreService, body: wire.GenerationBatch) -> wire.CommitResults:
     """Record model calls."""
-    return CommitResults(items=await service.commit(body.items))
+    return wire.CommitResults(items=await service.commit(body.items))
 
 
-@post("/gateway/failures", FailureBatch, Nothing)
-async def record_call_failures(service: StoreService, body: FailureBatch) -> Nothing:
+@post("/gateway/failures", wire.FailureBatch, wire.Nothing)
+async def record_call_failures(service: StoreService, body: wire.FailureBatch) -> wire.Nothing:
     """Record calls that the platform failed."""
     await service.failures.submit(body.items)
     return NOTHING
 
 
-@post("/gateway/delivered", DeliveryBatch, Nothing)
-async def mark_delivered(service: StoreService, body: DeliveryBatch) -> Nothing:
+@post("/gateway/delivered", wire.DeliveryBatch, wire.Nothing)
+async def mark_delivered(service: StoreService, body: wire.DeliveryBatch) -> wire.Nothing:
     """Record whether answers were delivered."""
     await service.deliveries.submit(body.items)
     return NOTHING
 
 
-@post("/workers", WorkerReport, Nothing)
-async def register_worker(service: StoreService, body: WorkerReport) -> Nothing:
-    """Record the report of a process."""
-    await service.retried(lambda: service.store.register_worker(body))
-    return NOTHING
-
-
 @router.get("/engines")
-async def read_engines(request: Request, run: str) -> EngineList:
-    """Engines of a run that may get calls."""
+async def read_engines(request: Request, run: str) -> wire.EngineList:
+    """Engines of a run that take calls."""
     service: StoreService = request.app.state.service
-    return EngineList(items=await service.retried(lambda: service.store.engines(run)))
+    return wire.EngineList(items=await service.retried(lambda: service.store.engines(run)))

@@ -8,13 +8,14 @@ import math
 import os
 import socket
 from collections.abc import Callable
+from functools import partial
 
 import uvicorn
 import uvloop
 
 from relight.errors import RelightError, StoreError
 from relight.observability.redaction import Redactor
-from relight.observability.reporting import Doing, own_report
+from relight.observability.reporting import Doing, keep_reporting, own_report
 from relight.retrying import Every, logged
 from relight.settings import Settings
 from relight.store.attempts.postgres import PostgresStore
@@ -28,7 +29,6 @@ from relight.transport.listening import Server, listen
 from relight.types.wire import WorkerReport
 
 log = logging.getLogger(__name__)
-HEARTBEAT_SECONDS = 10.0
 PARTITION_SECONDS = 3600.0
 DRAIN_SECONDS = 10
 POOL_SIZE = 12
@@ -88,8 +88,9 @@ async def _serve(
     await ensure_partitions(database)
     await database.execute("forget_strange_events")
     url = f"http://{listener.getsockname()[0]}:{listener.getsockname()[1]}"
-    await store.register_worker(_own_report(url))
     app = create_app(store, database, token=settings.token_value, redactor=redactor, gateway_url=settings.gateway_url)
+    report = partial(_own_report, url, app.state.requests)
+    await store.register_worker(report())
     config = uvicorn.Config(
         app,
         http="httptools",
@@ -102,7 +103,7 @@ async def _serve(
     async with asyncio.TaskGroup() as group:
         side_tasks = [
             group.create_task(_keep_house(database, Policy(settings.retention_days, settings.retention_bytes))),
-            group.create_task(_keep_alive(store, url, app.state.requests)),
+            group.create_task(keep_reporting(store.register_worker, report, Doing())),
             group.create_task(keep_sweeping(database)),
             group.create_task(_obey(stop, server)),
         ]
@@ -141,13 +142,7 @@ async def keep_house_once(database: Database, policy: Policy) -> None:
                 log.info("dropped day=%s size_bytes=%d reason=%s", day.day, day.size_bytes, day.reason)
 
 
-def _own_report(url: str, requests: int = 0) -> WorkerReport:
-    report = own_report("store", Doing.counted("requests", requests))
+def _own_report(url: str, requests: Requests) -> WorkerReport:
+    """That this service is there, and how many requests it served since it last said so."""
+    report = own_report("store", Doing.counted("requests", requests.take()))
     return report.model_copy(update={"heartbeat_stats": {"url": url}})
-
-
-async def _keep_alive(store: PostgresStore, url: str, requests: Requests) -> None:
-    """Report this service every 10 s, with the number of requests since the last report."""
-    async for _ in Every(HEARTBEAT_SECONDS, at_once=False):
-        with logged(log, "heartbeat error=%s", RelightError):  # while Postgres does not answer, requests wait too
-            await store.register_worker(_own_report(url, requests.take()))

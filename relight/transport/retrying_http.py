@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import Any, Self
 from urllib.parse import unquote, urlsplit, urlunsplit
 
@@ -73,9 +72,7 @@ class RetryingHttpClient:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.aclose()
 
     async def aclose(self) -> None:
@@ -125,7 +122,11 @@ class RetryingHttpClient:
             except (aiohttp.ClientError, OSError) as error:
                 reason = str(error) or type(error).__name__
             if not again or backoff.is_over:
-                raise StoreError(f"no answer from the store service at {self.url} for {within:g} s: {reason}")
+                tried = f" for {within:g} s" if within else ""
+                raise StoreError(
+                    f"no answer from the store service at {self.url}{tried}: {reason}; "
+                    "check RELIGHT_STORE_URL, or start the embedded stack with `relight up`"
+                )
             await backoff.pause()
 
     async def _once(

@@ -8,6 +8,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
+POLICY: Final = "policy"
+"""The policy that a run trains, and the model that its agents call. Keys of tables have it beside the run's name."""
+
 # Task queues
 ORCHESTRATOR_QUEUE: Final = "relight"
 RUNNER_QUEUE: Final = "relight-runner"

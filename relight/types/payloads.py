@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -23,6 +23,12 @@ class Payload(BaseModel):
     """Base class. Unknown keys are ignored, so that older code can read what newer code wrote."""
 
     model_config = ConfigDict(extra="ignore")
+
+    @classmethod
+    def taken_from(cls, source: BaseModel, **own: Any) -> Self:
+        """One with these values, and those of `source` for all other fields that both have."""
+        shared = cls.model_fields.keys() & type(source).model_fields.keys() - own.keys()
+        return cls(**{name: getattr(source, name) for name in shared}, **own)
 
 
 class Cursor(Payload):

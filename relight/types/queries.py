@@ -77,7 +77,6 @@ class Filtered(Query):
 
     @property
     def logic(self) -> FilterLogic:
-        """How the conditions that are not `always` are joined."""
         return self.filter_logic
 
 
@@ -88,7 +87,6 @@ class Cursored(Filtered):
 
     @property
     def after(self) -> str | None:
-        """The cursor that the page follows; None: it is a page by position."""
         return self.cursor
 
 

@@ -3,13 +3,15 @@
 `temporal workflow start --type TrainingWorkflow --input-file run.json` and `relight train run.json` read the same
 schema (`relight schema` prints it). Unknown keys are errors. Relative paths are relative to the data root
 (`relight config` shows it).
+
+`algorithm.name` decides of what kind a run file is. What all kinds have stands in `AnyRunFile`; a kind adds its own
+keys, and those of other kinds are refused.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, Self, cast
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Self, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -24,6 +26,7 @@ from relight.types.hyperparameters import (
 from relight.types.learning_rate_schedule import check_schedule
 from relight.types.names import RUNNER_QUEUE, runner_queue
 from relight.types.rollout import FailureClass, RolloutConfig
+from relight.types.run_file_effects import not_finite
 from relight.types.upstreams import Upstream, check_names
 from relight.types.verl_keys import flatten_verl_keys
 from relight.types.vllm_keys import check_vllm_keys
@@ -232,8 +235,8 @@ def check_location(place: str) -> str:
     return place
 
 
-class RunFile(Section):
-    """The configuration of a run."""
+class AnyRunFile(Section):
+    """What every run file has. A kind of run is a subclass with an `algorithm` section, whose `name` is a Literal."""
 
     agent: str = Field(min_length=1, pattern=AGENT_PATTERN)
     """Name of an agent that runners serve."""
@@ -241,18 +244,7 @@ class RunFile(Section):
     """Name of a grader that runners serve; then its reward counts, not one that the agent gives itself."""
     runner_queue: str = RUNNER_QUEUE
     """Task queue prefix of the runners; they poll `<runner_queue>.<agent>` and `<runner_queue>.<grader>`."""
-    model: str = Field(min_length=1)
-    """Directory (config, weights, tokenizer) or hub name of version 0."""
     data: Data
-    algorithm: Algorithm = Field(default_factory=Algorithm)
-    group_size: int = Field(default=8, ge=1)
-    """Rollouts of one task in a step."""
-    batch_size: int = Field(default=16, ge=1)
-    """Tasks a step."""
-    epochs: int | None = Field(default=None, ge=1)
-    """Passes over the training tasks; or give `steps`."""
-    steps: int | None = Field(default=None, ge=0)
-    sampling: Sampling = Field(default_factory=Sampling)
     evaluation: Evaluation = Field(default_factory=Evaluation)
     rollout: RolloutConfig = Field(default_factory=RolloutConfig)
     """Retries and deadlines."""
@@ -265,18 +257,21 @@ class RunFile(Section):
     engine_wait_seconds: float = Field(default=300.0, gt=0)
     """How long a model call waits at the gateway while its engine or the store does not answer."""
     seed: int = 0
-    checkpoint_every: int = Field(default=1, ge=1)
-    """Steps between full checkpoints (weights, optimizer, random state)."""
-    checkpoints: Checkpoints = Field(default_factory=Checkpoints)
-    """Where policy versions are stored and which are kept; a URL alone is `checkpoints.url`."""
     resources: dict[str, Any] = Field(default_factory=dict[str, Any])
     """Prompt templates and other resources by name, beside the model."""
     upstreams: list[Upstream] = Field(default_factory=list[Upstream])
     """Providers of other models that the agent may call by name; their answers are recorded and never trained on."""
-    verl: dict[str, Any] = Field(default_factory=dict[str, Any])
-    """verl's own keys, nested or dotted."""
-    vllm: dict[str, Any] = Field(default_factory=dict[str, Any])
-    """vLLM's own engine arguments, with `_` or `-`."""
+
+    @classmethod
+    def section(cls) -> type[Section]:
+        """The model of `algorithm`."""
+        section: Any = cls.model_fields["algorithm"].annotation
+        return section
+
+    @classmethod
+    def algorithms(cls) -> tuple[str, ...]:
+        """The values of `algorithm.name` that make a run file one of this kind."""
+        return get_args(cls.section().model_fields["name"].annotation)
 
     @property
     def grader_queue(self) -> str | None:
@@ -288,35 +283,66 @@ class RunFile(Section):
     def _accept_a_path(cls, value: Any) -> Any:
         return {"train": value} if isinstance(value, str) else value
 
-    @field_validator("checkpoints", mode="before")
-    @classmethod
-    def _accept_a_url(cls, value: Any) -> Any:
-        return {"url": value} if isinstance(value, str) else value
-
     @field_validator("upstreams")
     @classmethod
     def _check_upstreams(cls, value: list[Upstream]) -> list[Upstream]:
         return check_names(value)
 
     @model_validator(mode="after")
-    def _check(self) -> Self:
-        if self.epochs is not None and self.steps is not None:
-            raise ValueError("give `epochs` or `steps`, not both")
+    def _check_rollouts(self) -> Self:
         if self.grader == OWN_REWARD:
             raise ValueError(f"`grader` can't be called {OWN_REWARD!r}: rewards of agents themselves are kept so")
         if self.data.evaluation is None and (idle := _differing(self.evaluation, Evaluation())):
             raise ValueError(f"`evaluation.{idle}` needs `data.evaluation`, the held-out tasks")
+        if (rollouts := self.evaluation.samples * (self.evaluation.limit or 1)) > MOST_ROLLOUTS:
+            raise ValueError(
+                f"`evaluation.samples` {self.evaluation.samples} makes {rollouts} rollouts or more an evaluation; "
+                f"{MOST_ROLLOUTS} are the most"
+            )
+        return self
+
+
+Kind = TypeVar("Kind", bound=AnyRunFile)
+
+
+class RunFile(AnyRunFile):
+    """The configuration of a run that trains a model by comparing the samples of each task."""
+
+    model: str = Field(min_length=1)
+    """Directory (config, weights, tokenizer) or hub name of version 0."""
+    algorithm: Algorithm = Field(default_factory=Algorithm)
+    group_size: int = Field(default=8, ge=1)
+    """Rollouts of one task in a step."""
+    batch_size: int = Field(default=16, ge=1)
+    """Tasks a step."""
+    epochs: int | None = Field(default=None, ge=1)
+    """Passes over the training tasks; or give `steps`."""
+    steps: int | None = Field(default=None, ge=0)
+    sampling: Sampling = Field(default_factory=Sampling)
+    checkpoint_every: int = Field(default=1, ge=1)
+    """Steps between full checkpoints (weights, optimizer, random state)."""
+    checkpoints: Checkpoints = Field(default_factory=Checkpoints)
+    """Where policy versions are stored and which are kept; a URL alone is `checkpoints.url`."""
+    verl: dict[str, Any] = Field(default_factory=dict[str, Any])
+    """verl's own keys, nested or dotted."""
+    vllm: dict[str, Any] = Field(default_factory=dict[str, Any])
+    """vLLM's own engine arguments, with `_` or `-`."""
+
+    @field_validator("checkpoints", mode="before")
+    @classmethod
+    def _accept_a_url(cls, value: Any) -> Any:
+        return {"url": value} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.epochs is not None and self.steps is not None:
+            raise ValueError("give `epochs` or `steps`, not both")
         if self.group_size < 2:
             raise ValueError(
                 f"`group_size` must be 2 or more: `algorithm.name: {self.algorithm.name}` compares samples, and a step "
                 "trains on no group of one"
             )
         check_step_size(self.group_size, self.batch_size)
-        if (rollouts := self.evaluation.samples * (self.evaluation.limit or 1)) > MOST_ROLLOUTS:
-            raise ValueError(
-                f"`evaluation.samples` {self.evaluation.samples} makes {rollouts} rollouts or more an evaluation; "
-                f"{MOST_ROLLOUTS} are the most"
-            )
         if (parts := self.algorithm.mini_batches or 1) > self.batch_size:
             raise ValueError(
                 f"`algorithm.mini_batches`: {parts} is more than `batch_size`, {self.batch_size}: a mini-batch holds "
@@ -333,7 +359,7 @@ class RunFile(Section):
             "vllm": self.vllm,
             "algorithm": {"rollout_correction": algorithm.rollout_correction},
         }
-        for key, value in _not_finite(given, ""):
+        for key, value in not_finite(given, ""):
             raise ValueError(f"`{key}`: {value!r} must be a finite number")
         if algorithm.loss_agg_mode == "token-mean" and algorithm.sequence != "rollout":
             raise ValueError(
@@ -365,18 +391,6 @@ class RunFile(Section):
             )
 
 
-def _not_finite(value: Any, key: str) -> Iterator[tuple[str, float]]:
-    """Keys and values of the numbers in it, however deep, that are not finite."""
-    if isinstance(value, Mapping):
-        for name, inner in cast("Mapping[str, Any]", value).items():
-            yield from _not_finite(inner, f"{key}.{name}" if key else name)
-    elif isinstance(value, list | tuple):
-        for i, inner in enumerate(cast("Sequence[Any]", value)):
-            yield from _not_finite(inner, f"{key}.{i}")
-    elif isinstance(value, float) and not math.isfinite(value):
-        yield key, value
-
-
 def _differing(given: Evaluation, usual: Evaluation) -> str:
     """The first key that only has an effect with an evaluation; empty if there is none."""
     names = [name for name in Evaluation.model_fields if name not in ("at_start", "at_end")]
@@ -396,20 +410,39 @@ def check_step_size(group_size: int, batch_size: int) -> None:
         )
 
 
-def describe(error: ValidationError) -> str:
-    """One line for each fault: key, what is wrong, what was given."""
+def describe(error: ValidationError, kinds: Sequence[type[AnyRunFile]] = ()) -> str:
+    """One line for each fault: key, what is wrong, what was given. `kinds` are those that the file could be of."""
     lines: list[str] = []
     for fault in error.errors(include_url=False):
         key = ".".join(str(part) for part in fault["loc"])
-        if fault["type"] == "extra_forbidden":
+        if fault["type"] == "extra_forbidden" and (owners := _algorithms_with(fault["loc"], kinds)):
+            lines.append(f"{key}: only with `algorithm.name` {_listed(owners)}: leave it out, or name one of these")
+        elif fault["type"] == "extra_forbidden":
             lines.append(f"{key}: unknown key; `relight schema` lists the known ones")
         elif fault["type"] == "missing":
             lines.append(f"{key}: missing")
         else:
-            message = fault["msg"].removeprefix("Value error, ")
+            known = [name for kind in kinds for name in kind.algorithms()] if key == "algorithm.name" else []
+            message = f"Input should be {_listed(known)}" if known else fault["msg"].removeprefix("Value error, ")
             given = "" if isinstance(fault["input"], dict) else f" (given: {fault['input']!r})"
             lines.append(f"{key}: {message}{given}" if key else message)
     return "; ".join(lines)
+
+
+def _algorithms_with(place: tuple[int | str, ...], kinds: Sequence[type[AnyRunFile]]) -> list[str]:
+    """The algorithms whose run files have a key, by itself or in `algorithm`."""
+    found: list[str] = []
+    for kind in kinds:
+        holder = kind if len(place) == 1 else kind.section() if place[:-1] == ("algorithm",) else None
+        if holder and place[-1] in holder.model_fields:
+            found += kind.algorithms()
+    return found
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Names as pydantic lists those that it expects."""
+    *first, last = map(repr, names)
+    return f"{', '.join(first)} or {last}" if first else last
 
 
 def parse_run_file(data: Any) -> RunFile:
@@ -418,19 +451,41 @@ def parse_run_file(data: Any) -> RunFile:
     Raises:
         ConfigError: one message that names each key at fault.
     """
+    return parse_kind(data, [RunFile])
+
+
+def parse_kind(data: Any, kinds: Sequence[type[Kind]]) -> Kind:
+    """Validate a run file of one of several kinds: that which has its `algorithm.name`, or else the first.
+
+    Raises:
+        ConfigError: one message that names each key at fault.
+    """
+    section: Any = data.get("algorithm") if isinstance(data, Mapping) else None
+    name: Any = section.get("name") if isinstance(section, Mapping) else None
+    kind = next((kind for kind in kinds if name in kind.algorithms()), kinds[0])
     try:
-        return RunFile.model_validate(data)
+        return kind.model_validate(data)
     except ValidationError as error:
-        raise ConfigError(f"run file: {describe(error)}") from error
+        raise ConfigError(f"run file: {describe(error, kinds)}") from error
+
+
+def known_keys(data: Mapping[str, Any]) -> dict[str, Any]:
+    """What a run file may hold, of a workflow's input or of a file that another release has written."""
+    return {key: value for key, value in data.items() if key in RunFile.model_fields}
 
 
 def differing_keys(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:
     """Dotted keys whose values differ between two run files."""
     found: list[str] = []
     for key in sorted({*old, *new}):
-        a, b = old.get(key), new.get(key)
+        a, b = old.get(key, ...), new.get(key, ...)
         if isinstance(a, Mapping) and isinstance(b, Mapping):
             found += differing_keys(a, b, f"{prefix}{key}.")
-        elif a != b:
+        elif type(a) is not type(b) or a != b:  # True == 1
             found.append(f"{prefix}{key}")
     return found
+
+
+def differences(before: RunFile, now: RunFile) -> str:
+    """Dotted keys whose values differ, as a list in a sentence; empty where both say the same."""
+    return ", ".join(differing_keys(before.model_dump(mode="json"), now.model_dump(mode="json")))

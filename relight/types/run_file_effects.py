@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 from relight.errors import ConfigError
 from relight.types.verl_values import ARGUMENTS, WITHOUT_BETAS, value_faults
@@ -242,3 +242,15 @@ def is_threshold(spec: Any, *, pair: bool = True) -> bool:
     except ValueError:
         return False
     return len(bounds) <= (2 if pair else 1) and bounds[0] > 0 and bounds[-1] >= bounds[0]
+
+
+def not_finite(value: Any, key: str) -> Iterator[tuple[str, float]]:
+    """Keys and values of the numbers in it, however deep, that are not finite."""
+    if isinstance(value, Mapping):
+        for name, inner in cast("Mapping[str, Any]", value).items():
+            yield from not_finite(inner, f"{key}.{name}" if key else name)
+    elif isinstance(value, list | tuple):
+        for i, inner in enumerate(cast("Sequence[Any]", value)):
+            yield from not_finite(inner, f"{key}.{i}")
+    elif isinstance(value, float) and not math.isfinite(value):
+        yield key, value

@@ -83,10 +83,27 @@ class Gpu(BaseModel):
     memory_bytes: int
 
 
-class Worker(BaseModel):
+class ProcessFacts(BaseModel):
+    """What a process of Relight's says of itself."""
+
+    pid: int | None = None
+    version: str | None = None
+    """Of Relight."""
+    serves: list[str] = Field(default_factory=list[str])
+    """Agents and graders."""
+    queues: list[str] = Field(default_factory=list[str])
+    """Temporal's task queues that it polls."""
+    doing: list[str] = Field(default_factory=list[str])
+    """Rollouts, or activities and what they are about; newest last."""
+    memory_bytes: int | None = None
+    """Resident, that of its children too."""
+    gpus: list[Gpu] = Field(default_factory=list[Gpu])
+
+
+class Worker(ProcessFacts):
     """A process of the platform or of an external runner, as the store knows it. All times are Unix seconds.
 
-    What follows `current_attempt_id` 0.3 does not know; it is of Relight's own processes, as they report it.
+    0.3 knows the fields from `worker_id` to `current_attempt_id`; the others are of Relight's own processes.
     """
 
     worker_id: str
@@ -101,18 +118,6 @@ class Worker(BaseModel):
     kind: str = "external"
     """external, runner, orchestrator, gateway, gpu-worker or store."""
     host: str | None = None
-    pid: int | None = None
-    version: str | None = None
-    """Of Relight."""
-    serves: list[str] = Field(default_factory=list[str])
-    """Agents and graders."""
-    queues: list[str] = Field(default_factory=list[str])
-    """Temporal's task queues that it polls."""
-    doing: list[str] = Field(default_factory=list[str])
-    """Rollouts, or activities and what they are about; newest last."""
-    memory_bytes: int | None = None
-    """Resident, that of its children too."""
-    gpus: list[Gpu] = Field(default_factory=list[Gpu])
 
 
 class SpanStatus(BaseModel):

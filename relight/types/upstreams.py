@@ -15,11 +15,10 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator, model_validator
 
 from relight.errors import ConfigError
+from relight.types.names import POLICY
 
 KEY_NAME = re.compile(r"[A-Z][A-Z0-9_]*_API_KEY")
 OUR_OWN = ("RELIGHT_", "TEMPORAL_")
-POLICY = "policy"
-"""The name of the model that is trained."""
 
 
 class Upstream(BaseModel):

@@ -10,7 +10,8 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from relight.types.store import Gpu
+from relight.types.names import POLICY
+from relight.types.store import ProcessFacts
 
 T = TypeVar("T")
 
@@ -101,6 +102,7 @@ class OpenEvaluation(View):
 class VersionView(View):
     """A published policy version."""
 
+    policy: str = POLICY
     version: int
     weights_hash: str
     export_path: str
@@ -120,6 +122,7 @@ class EngineView(View):
     engine_id: str
     host: str
     run: str
+    policy: str = POLICY
     state: str
     version: int | None = None
     load: int = 0
@@ -138,27 +141,16 @@ class GpuHostView(View):
     heartbeat: datetime
 
 
-class WorkerView(View):
+class WorkerView(View, ProcessFacts):
     """A process that reported itself to the store."""
 
     worker_id: str
     kind: str
     host: str
-    pid: int | None = None
-    serves: list[str] = Field(default_factory=list[str])
     status: str
-    doing: list[str] = Field(default_factory=list[str])
-    """Rollouts, or activities and what they are about; newest last."""
     rollout_id: str | None = None
     """The newest of its rollouts."""
     attempt_id: str | None = None
-    version: str | None = None
-    """Of Relight."""
-    queues: list[str] = Field(default_factory=list[str])
-    """Task queues that it polls."""
-    memory_bytes: int | None = None
-    """Resident, that of its children too."""
-    gpus: list[Gpu] = Field(default_factory=list[Gpu])
     last_heartbeat: datetime
     started_at: datetime
     seconds_ago: float

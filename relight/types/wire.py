@@ -9,9 +9,10 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from relight.types.names import POLICY
 from relight.types.resources import NamedResources
 from relight.types.rollout import FailureClass, RolloutConfig
-from relight.types.store import Gpu, WorkerStatus
+from relight.types.store import ProcessFacts, WorkerStatus
 from relight.types.upstreams import Upstream
 
 MAX_ITEMS = 1000
@@ -56,7 +57,7 @@ class OpenedAttempt(Message):
     fence: int
     token: str
     base_url: str
-    model: str = "policy"
+    model: str = POLICY
     run: str | None = None
     step: int | None = None
     mode: Literal["train", "val", "test"] | None = None
@@ -231,6 +232,7 @@ class EngineInfo(Message):
 
     engine_id: str
     run: str
+    policy: str = POLICY
     url: str
     """`unix:/path.sock` or `http://host:port`."""
     model: str
@@ -359,28 +361,16 @@ class EngineList(Message):
     items: list[EngineInfo]
 
 
-class WorkerReport(Message):
+class WorkerReport(Message, ProcessFacts):
     """The report of a process that it is alive and what it does; sent every 10 s, and when it becomes busy or idle."""
 
     worker_id: str
     kind: str
     """runner, orchestrator, gateway, gpu-worker or store."""
     host: str
-    pid: int | None = None
-    serves: list[str] = Field(default_factory=list[str])
-    """Agents that it runs."""
     status: WorkerStatus = WorkerStatus.IDLE
-    doing: list[str] = Field(default_factory=list[str])
-    """Rollouts, or activities and what they are about; newest last."""
     current_rollout_id: str | None = None
     """The newest of its rollouts."""
-    version: str | None = None
-    """Of Relight."""
-    queues: list[str] = Field(default_factory=list[str])
-    """Task queues that it polls."""
-    memory_bytes: int | None = None
-    """Resident, that of its children too."""
-    gpus: list[Gpu] = Field(default_factory=list[Gpu])
     heartbeat_stats: dict[str, Any] = Field(default_factory=dict[str, Any])
 
 

@@ -10,8 +10,6 @@ again, or closed if no workflow drives it. A run that makes no progress gets a w
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from typing import Any
 
 from temporalio.client import Client
 from temporalio.exceptions import WorkflowAlreadyStartedError
@@ -25,9 +23,9 @@ from relight.retrying import Every, logged
 from relight.store.database import Database
 from relight.store.runs import lifecycle
 from relight.store.runs.health import ACTOR, find_stalls
+from relight.store.runs.rows import RunRow, get_run, watched_runs
 from relight.types import names
 from relight.types.payloads import FinishInput, Notice
-from relight.types.run_file import RunFile, parse_run_file
 
 log = logging.getLogger(__name__)
 
@@ -51,31 +49,30 @@ async def keep_reconciling(db: Database, client: Client, queue: str = names.ORCH
 
 async def reconcile(db: Database, client: Client, queue: str = names.ORCHESTRATOR_QUEUE) -> list[str]:
     """Correct what Postgres and Temporal differ in; returns the runs whose row was changed or that were started."""
-    watched = [dict(run) for run in await db.fetch("watched_runs")]
-    return [run["run"] for run in watched if await _compare_one(db, client, queue, run)]
+    return [run.run for run in await watched_runs(db) if await _compare_one(db, client, queue, run)]
 
 
-async def _compare_one(db: Database, client: Client, queue: str, run: Mapping[str, Any]) -> bool:
+async def _compare_one(db: Database, client: Client, queue: str, run: RunRow) -> bool:
     """Compare a run; an error about one does not keep the others from being compared."""
     try:
         return await compare(db, client, queue, run)
     except RPCError as error:
         if error.status in AWAY:
             raise
-        log.warning("can't compare run %s: %s", run["run"], error, extra={"action": "reconcile_failed"})
+        log.warning("can't compare run %s: %s", run.run, error, extra={"action": "reconcile_failed"})
         return False
 
 
-async def compare(db: Database, client: Client, queue: str, run: Mapping[str, Any]) -> bool:
+async def compare(db: Database, client: Client, queue: str, run: RunRow) -> bool:
     """Correct what Postgres and Temporal differ in about one run, by the row that was read."""
     driver = await run_workflow_state(client, run)
     if driver.foreign:
         return False
-    if run["cancel_requested"] or driver.cancelled:
+    if run.cancel_requested or driver.cancelled:
         return await _cancel(db, client, run, driver)
     if driver.is_open:
         return False
-    if run["status"] == "interrupted" and driver.lost:
+    if run.status == "interrupted" and driver.lost:
         return await _drive_again(db, client, queue, run)
     if not await _interrupt(db, client, run, driver):
         return False
@@ -84,47 +81,44 @@ async def compare(db: Database, client: Client, queue: str, run: Mapping[str, An
     return True
 
 
-async def _cancel(db: Database, client: Client, run: Mapping[str, Any], driver: RunWorkflowState) -> bool:
+async def _cancel(db: Database, client: Client, run: RunRow, driver: RunWorkflowState) -> bool:
     """Cancel a run's workflow again; close a run that has none."""
     if driver.is_open:
         # The row is read again after the workflow, which `relight resume` may have started since.
-        row = await db.row("get_run", run["run"])
-        if row and row["cancel_requested"] == run["cancel_requested"] and row["status"] in ("running", "interrupted"):
-            await cancel_workflow(client, run["run"], driver.execution or "")
+        row = await get_run(db, run.run)
+        if row.cancel_requested == run.cancel_requested and row.status in ("running", "interrupted"):
+            await cancel_workflow(client, run.run, driver.execution or "")
         return False
     try:
-        await lifecycle.finish_run(db, FinishInput(run=run["run"], epoch=run["epoch"], status="cancelled"))
+        await lifecycle.finish_run(db, FinishInput(run=run.run, epoch=run.epoch, status="cancelled"))
     except SupersededError:
         return False  # it is driven again
-    log.warning("run %s is cancelled", run["run"], extra={"action": "run_cancelled", "run": run["run"]})
-    await cancel_batches(db, client, run["run"])
+    log.warning("run %s is cancelled", run.run, extra={"action": "run_cancelled", "run": run.run})
+    await cancel_batches(db, client, run.run)
     return True
 
 
-async def _interrupt(db: Database, client: Client, run: Mapping[str, Any], driver: RunWorkflowState) -> bool:
+async def _interrupt(db: Database, client: Client, run: RunRow, driver: RunWorkflowState) -> bool:
     """Record that no workflow drives a run, and why."""
-    name = run["run"]
+    name = run.run
     reason = f"no workflow drives it: {names.train_id(name)} {driver.ended}"
     reason += "; an orchestrator starts a new workflow" if driver.lost else f"; `relight resume {name}` goes on with it"
-    if not await db.value("interrupt_run", name, run["epoch"], reason, driver.lost, list(BACKOFF_SECONDS)):
+    if not await db.value("interrupt_run", name, run.epoch, reason, driver.lost, list(BACKOFF_SECONDS)):
         return False
     log.warning("run %s: %s", name, reason, extra={"action": "run_interrupted", "run": name})
     await cancel_batches(db, client, name)
     return True
 
 
-async def _drive_again(db: Database, client: Client, queue: str, run: Mapping[str, Any]) -> bool:
+async def _drive_again(db: Database, client: Client, queue: str, run: RunRow) -> bool:
     """Start a new workflow for a run that lost its own, if it is time. The restart is counted before it is made."""
-    name = run["run"]
-    if not await db.value("drive_again", name, run["epoch"], len(BACKOFF_SECONDS)):
+    name = run.run
+    if not await db.value("drive_again", name, run.epoch, len(BACKOFF_SECONDS)):
         return False
     try:
-        file = parse_run_file({key: value for key, value in run["file"].items() if key in RunFile.model_fields})
-        await start_run(client, queue, name, file, {"actor": ACTOR})
-    except (
-        ConfigError,
-        WorkflowAlreadyStartedError,
-    ) as error:  # another release's file; or `relight resume` was faster
+        await start_run(client, queue, name, run.file, {"actor": ACTOR})
+    except (ConfigError, WorkflowAlreadyStartedError) as error:
+        # The file is another release's, or `relight resume` was faster.
         log.warning("run %s is not driven again: %s", name, error, extra={"action": "not_driven_again", "run": name})
         return False
     log.warning("run %s is driven again", name, extra={"action": "run_driven_again", "run": name})

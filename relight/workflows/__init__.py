@@ -15,13 +15,3 @@ WORKFLOWS = [
     RegradeWorkflow,
     UnknownWorkflow,
 ]
-
-__all__ = [
-    "WORKFLOWS",
-    "EvaluationWorkflow",
-    "RegradeWorkflow",
-    "RolloutBatchWorkflow",
-    "RolloutWorkflow",
-    "TrainingWorkflow",
-    "UnknownWorkflow",
-]

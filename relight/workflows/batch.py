@@ -114,28 +114,11 @@ class RolloutBatchWorkflow:
     @workflow.query(name=names.PROGRESS)
     def progress(self) -> BatchReport:
         """Rollouts that ended so far in this execution."""
-        batch = self.batch
-        return BatchReport(
-            run=batch.run,
-            step=batch.step,
-            kind=batch.kind,
-            batch=batch.batch,
-            succeeded=self.done - self.failed,
-            failed=self.failed,
-        )
+        return BatchReport.taken_from(self.batch, succeeded=self.done - self.failed, failed=self.failed)
 
     async def _next_rollouts(self, *lost: tuple[int, int]) -> NextRollouts:
-        batch, self.signalled = self.batch, False
-        question = NextRolloutsInput(
-            run=batch.run,
-            epoch=batch.epoch,
-            step=batch.step,
-            kind=batch.kind,
-            batch=batch.batch,
-            lost=[*lost],
-            fresh=self.fresh,
-        )
-        self.fresh = False
+        question = NextRolloutsInput.taken_from(self.batch, lost=[*lost], fresh=self.fresh)
+        self.signalled = self.fresh = False
         answer = await store_call(names.ADVANCE_BATCH, question, NextRollouts)
         self.tasks.update(answer.tasks)
         return answer
@@ -166,16 +149,8 @@ class RolloutBatchWorkflow:
     async def _run_child(self, group: int, index: int, first_try: int) -> RolloutResult | None:
         batch = self.batch
         rollout_id = names.planned_rollout_id(batch.run, batch.step, group, index, batch.kind == "eval")
-        rollout = RolloutInput(
-            rollout_id=rollout_id,
-            queue=names.runner_queue(batch.runner_queue, batch.agent),
-            run=batch.run,
-            epoch=batch.epoch,
-            step=batch.step,
-            config=batch.config,
-            first_try=first_try,
-            grader_queue=batch.grader_queue,
-        )
+        queue = names.runner_queue(batch.runner_queue, batch.agent)
+        rollout = RolloutInput.taken_from(batch, rollout_id=rollout_id, queue=queue, first_try=first_try)
         task = names.task_name(batch.kind, self.tasks.get(group))
         for seconds in EARLIER_CHILD_WAITS:
             try:

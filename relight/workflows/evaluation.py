@@ -45,18 +45,9 @@ class EvaluationWorkflow:
         return await store_call(names.RECORD_EVALUATION, place, EvaluationResult)
 
     async def _run_batch(self, evaluation: EvaluationInput, number: int, batches: int) -> BatchReport:
-        batch = BatchInput(
-            run=evaluation.run,
-            epoch=evaluation.epoch,
-            step=evaluation.version,
-            kind="eval",
-            batch=number,
-            agent=evaluation.agent,
-            runner_queue=evaluation.runner_queue,
-            config=evaluation.config,
-            concurrency=share(evaluation.concurrency, batches, number) if evaluation.concurrency else None,
-            grader_queue=evaluation.grader_queue,
-        )
+        concurrency = share(evaluation.concurrency, batches, number) if evaluation.concurrency else None
+        own = {"step": evaluation.version, "kind": "eval", "batch": number, "concurrency": concurrency}
+        batch = BatchInput.taken_from(evaluation, **own)
         backoff, again = Backoff(), False
         while True:
             try:

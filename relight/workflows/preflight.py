@@ -45,11 +45,10 @@ async def _wait_until_ended(tasks: list[asyncio.Task[None]], is_paused: Callable
 async def _run_rollout(
     request: RunRequest, training: TrainingInput, step: int, rollout_id: str, task: str | None, backoff: Backoff
 ) -> None:
-    rollout = RolloutInput(
+    rollout = RolloutInput.taken_from(
+        request,
         rollout_id=rollout_id,
         queue=names.runner_queue(training.runner_queue, training.agent),
-        run=request.run,
-        epoch=request.epoch,
         step=step,
         config=training.rollout.model_copy(update={"max_attempts": 1}),
         grader_queue=training.grader_queue,

@@ -46,8 +46,7 @@ class RegradeWorkflow:
     @workflow.query(name=names.PROGRESS)
     def progress(self) -> RegradeResult:
         """How many attempts were graded so far."""
-        request = self.request
-        return RegradeResult(run=request.run, grader=request.grader, graded=request.graded, failed=request.failed)
+        return RegradeResult.taken_from(self.request)
 
     async def _grade_page(self, page: RegradePage) -> None:
         found = await asyncio.gather(*(self._grade(*attempt) for attempt in page.attempts))

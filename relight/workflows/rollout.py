@@ -86,7 +86,7 @@ class RolloutWorkflow:
 
     async def _attempt(self, number: int) -> RolloutResult:
         rollout = self.rollout
-        attempt = AttemptInput(rollout_id=rollout.rollout_id, try_number=number, run=rollout.run, epoch=rollout.epoch)
+        attempt = AttemptInput.taken_from(rollout, try_number=number)
         result = await runner_call(names.RUN_ATTEMPT, attempt, RolloutResult, rollout.queue, rollout.run)
         if not (result.succeeded and result.grader):
             return result
@@ -103,15 +103,8 @@ class RolloutWorkflow:
         rollout = self.rollout
         grader, attempt_id, fence = ended.grader or "", ended.attempt_id or "", ended.fence or 0
         queue = rollout.grader_queue or names.runner_queue(names.RUNNER_QUEUE, grader)
-        grade = GradeInput(
-            rollout_id=rollout.rollout_id,
-            attempt_id=attempt_id,
-            fence=fence,
-            grader=grader,
-            try_number=number,
-            run=rollout.run,
-            epoch=rollout.epoch,
-        )
+        given = {"attempt_id": attempt_id, "fence": fence, "grader": grader, "try_number": number}
+        grade = GradeInput.taken_from(rollout, **given)
         return await runner_call(names.GRADE_ATTEMPT, grade, RolloutResult, queue, rollout.run)
 
     async def _result_after(self, error: BaseException) -> RolloutResult:
@@ -120,10 +113,7 @@ class RolloutWorkflow:
         return RolloutResult(rollout_id=self.rollout.rollout_id, message=": ".join(cause_of(error)))
 
     async def _close_rollout(self, reason: str) -> RolloutResult:
-        rollout = self.rollout
-        close = CloseRolloutInput(
-            rollout_id=rollout.rollout_id, run=rollout.run, epoch=rollout.epoch, message=reason, actor=self.actor
-        )
+        close = CloseRolloutInput.taken_from(self.rollout, message=reason, actor=self.actor)
         return await store_call(names.CLOSE_ROLLOUT, close, RolloutResult)
 
     def _show(self, result: RolloutResult) -> None:

@@ -27,23 +27,7 @@ from temporalio.workflow import ParentClosePolicy
 
 from relight.errors import ConfigError
 from relight.temporal import search_attributes as search
-from relight.types import names
-from relight.types.payloads import (
-    BeginInput,
-    Cursor,
-    EngineInput,
-    EngineState,
-    EvaluationInput,
-    EvaluationResult,
-    FinishInput,
-    GpuClaim,
-    Progress,
-    RunRequest,
-    RunState,
-    StepPlan,
-    UpdateResult,
-    kept_evaluations,
-)
+from relight.types import names, payloads
 from relight.workflows import build_versions
 from relight.workflows.activity_calls import (
     START_TIMEOUT,
@@ -86,7 +70,7 @@ class TrainingWorkflow(StepBatches):
         """The run had finished before this execution began."""
 
     @workflow.run
-    async def run(self, *inputs: Any) -> Progress:
+    async def run(self, *inputs: Any) -> payloads.Progress:
         """Train until the last step, or until an operator stops the run."""
         try:
             while not await self._train_unless_reset():
@@ -144,7 +128,7 @@ class TrainingWorkflow(StepBatches):
     async def _begin(self, again: int | None = None) -> None:
         info = workflow.info()
         file = self.input.file()
-        begin = BeginInput(
+        begin = payloads.BeginInput(
             run=self.name,
             driver=info.first_execution_run_id if again is None else info.run_id,
             file=file,
@@ -154,16 +138,9 @@ class TrainingWorkflow(StepBatches):
             lifts=self.input.lifts if again is None else None,
             asked=self.input.asked if again is None else None,
         )
-        state = await store_call(names.BEGIN_RUN, begin, RunState, "store data sets and run")
-        self.cursor = Cursor(
-            epoch=state.epoch,
-            step=state.next_step,
-            total_steps=state.total_steps,
-            evaluations=kept_evaluations(state.evaluations),
-            evaluated=state.evaluated,
-            first_version=state.first_version,
-            replays=state.replays,
-        )
+        state = await store_call(names.BEGIN_RUN, begin, payloads.RunState, "store data sets and run")
+        evaluations = payloads.kept_evaluations(state.evaluations)
+        self.cursor = payloads.Cursor.taken_from(state, step=state.next_step, evaluations=evaluations)
         self.concurrency = state.concurrency or self.input.concurrency
         self.finished, self.plan, self.closed, self.started = state.finished, None, set(), set()
         workflow.upsert_search_attributes(
@@ -180,17 +157,20 @@ class TrainingWorkflow(StepBatches):
 
     async def _claim_gpu_host(self) -> str | None:
         """Claim a GPU host and have it load the run's model; the reason if that is not possible now."""
-        claim = await gpu_call(names.CLAIM_GPU, self._run_request(), GpuClaim, self.input.gpu_queue)
+        claim = await gpu_call(names.CLAIM_GPU, self._run_request(), payloads.GpuClaim, self.input.gpu_queue)
         if not claim.granted or not claim.task_queue:
             return claim.waiting_for or "no GPU host is free"
         self._show("waiting", f"GPU host {claim.host} is loading model {self.input.model}")
-        engines = EngineInput(
-            run=self.name, epoch=self.cursor.epoch, model=self.input.model, vllm=self.input.vllm, verl=self.input.verl
-        )
+        engines = payloads.EngineInput.taken_from(self.input, run=self.name, epoch=self.cursor.epoch)
         summary = "start engines and trainer"
         try:
             await gpu_call(
-                names.PREPARE_ENGINES, engines, EngineState, claim.task_queue, summary, start_timeout=START_TIMEOUT
+                names.PREPARE_ENGINES,
+                engines,
+                payloads.EngineState,
+                claim.task_queue,
+                summary,
+                start_timeout=START_TIMEOUT,
             )
         except ActivityError as error:
             raise_if_cancelled()
@@ -234,10 +214,10 @@ class TrainingWorkflow(StepBatches):
             self.cursor.rewards = [*self.cursor.rewards, round(result.reward_mean, 4)][-KEPT_REWARDS:]
         return True
 
-    async def _plan_step(self) -> StepPlan:
+    async def _plan_step(self) -> payloads.StepPlan:
         while True:
             self._show("planning", None)
-            plan = await store_call(names.PLAN_STEP, self._step_input(), StepPlan)
+            plan = await store_call(names.PLAN_STEP, self._step_input(), payloads.StepPlan)
             if plan.state != "paused":
                 return plan
             self.paused = True
@@ -250,7 +230,7 @@ class TrainingWorkflow(StepBatches):
             if not await self.wait(lambda: not self.paused, LONGEST_SECONDS, "paused"):
                 self.paused = (await self._check_runners()).paused
 
-    async def _update_policy(self) -> UpdateResult:
+    async def _update_policy(self) -> payloads.UpdateResult:
         """The new policy version, recorded and acknowledged by the engines."""
         tries, backoff = 0, Backoff()
         await self._wait_until_resumed()
@@ -260,7 +240,12 @@ class TrainingWorkflow(StepBatches):
             queue, summary = self.cursor.gpu_queue or self.input.gpu_queue, f"make version {self.cursor.step}"
             try:
                 return await gpu_call(
-                    names.UPDATE_POLICY, self._step_input(), UpdateResult, queue, summary, start_timeout=START_TIMEOUT
+                    names.UPDATE_POLICY,
+                    self._step_input(),
+                    payloads.UpdateResult,
+                    queue,
+                    summary,
+                    start_timeout=START_TIMEOUT,
                 )
             except ActivityError as error:
                 raise_if_cancelled()
@@ -312,10 +297,12 @@ class TrainingWorkflow(StepBatches):
         result = await self._evaluation(version)
         self.cursor.evaluated = version
         if result.score is not None:
-            self.cursor.evaluations = kept_evaluations({**self.cursor.evaluations, version: round(result.score, 4)})
+            self.cursor.evaluations = payloads.kept_evaluations(
+                {**self.cursor.evaluations, version: round(result.score, 4)}
+            )
 
-    async def _evaluation(self, version: int) -> EvaluationResult:
-        evaluation = EvaluationInput(
+    async def _evaluation(self, version: int) -> payloads.EvaluationResult:
+        evaluation = payloads.EvaluationInput(
             run=self.name,
             epoch=self.cursor.epoch,
             version=version,
@@ -333,7 +320,7 @@ class TrainingWorkflow(StepBatches):
                         names.EVALUATION_WORKFLOW,
                         evaluation,
                         id=names.evaluation_id(self.name, version),
-                        result_type=EvaluationResult,
+                        result_type=payloads.EvaluationResult,
                         parent_close_policy=ParentClosePolicy.REQUEST_CANCEL,
                         search_attributes=search.of_step(self.name, version),
                         static_summary=f"evaluate version {version}",
@@ -414,8 +401,8 @@ class TrainingWorkflow(StepBatches):
     async def _finish(self, status: Any, error: str | None = None) -> None:
         if self.cursor.epoch == 0:
             return  # nothing was begun
-        finish = FinishInput(run=self.name, epoch=self.cursor.epoch, status=status, error=error)
-        await store_call(names.FINISH_RUN, finish, RunRequest)
+        finish = payloads.FinishInput(run=self.name, epoch=self.cursor.epoch, status=status, error=error)
+        await store_call(names.FINISH_RUN, finish, payloads.RunRequest)
         if self.cursor.gpu_queue:
             await self._release_gpu_host(self.cursor.gpu_queue)
         self.status = status
@@ -425,6 +412,6 @@ class TrainingWorkflow(StepBatches):
     async def _release_gpu_host(self, queue: str) -> None:
         """Release the GPU host. A host that does not answer finds out by itself later that the run has ended."""
         try:
-            await gpu_call(names.RELEASE_GPU, self._run_request(), RunRequest, queue, timeout=RELEASE_TIMEOUT)
+            await gpu_call(names.RELEASE_GPU, self._run_request(), payloads.RunRequest, queue, timeout=RELEASE_TIMEOUT)
         except ActivityError as error:
             workflow.logger.warning("the GPU host was not released: %s", cause_of(error)[1])

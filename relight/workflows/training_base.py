@@ -7,18 +7,7 @@ from typing import Any, Literal
 from temporalio import workflow
 
 from relight.temporal import search_attributes as search
-from relight.types import names
-from relight.types.payloads import (
-    BatchReport,
-    ChangeInput,
-    ChangeResult,
-    Cursor,
-    Notice,
-    Progress,
-    RunRequest,
-    StepInput,
-    StepPlan,
-)
+from relight.types import names, payloads
 from relight.workflows.activity_calls import store_call
 from relight.workflows.command_handlers import CommandHandlers
 from relight.workflows.input import parse_input, run_name
@@ -32,10 +21,10 @@ class TrainingWorkflowBase(CommandHandlers):
         super().__init__()
         self.name = run_name()
         self.input = parse_input(inputs)
-        self.cursor = self.input.cursor or Cursor(epoch=0, step=0, total_steps=0)
+        self.cursor = self.input.cursor or payloads.Cursor(epoch=0, step=0, total_steps=0)
         self.phase, self.waiting_for = self.cursor.phase, self.cursor.waiting_for
         self.paused, self.refused = self.cursor.paused, self.cursor.refused
-        self.plan: StepPlan | None = None
+        self.plan: payloads.StepPlan | None = None
         self.started = set(self.cursor.started)
         """Batches by step and number, as `closed`."""
         self.closed = set(self.cursor.closed)
@@ -48,7 +37,7 @@ class TrainingWorkflowBase(CommandHandlers):
         self.ended = False
 
     @workflow.signal(name=names.BATCH_DONE)
-    def batch_done(self, report: BatchReport) -> None:
+    def batch_done(self, report: payloads.BatchReport) -> None:
         """A batch has closed. A report that comes twice counts once."""
         self.event_count += 1
         if (report.step, report.batch) not in self.closed:
@@ -57,7 +46,7 @@ class TrainingWorkflowBase(CommandHandlers):
             self._show(self.phase, self.waiting_for)
 
     @workflow.signal(name=names.NOTICE)
-    def notice(self, notice: Notice) -> None:
+    def notice(self, notice: payloads.Notice) -> None:
         """The store paused the run, or changed its warnings."""
         self.event_count += 1
         if notice.epoch == self.cursor.epoch:
@@ -66,50 +55,47 @@ class TrainingWorkflowBase(CommandHandlers):
             self._show(self.phase, self.waiting_for)
 
     @workflow.query(name=names.PROGRESS)
-    def progress(self) -> Progress:
+    def progress(self) -> payloads.Progress:
         """The run's progress."""
         step = self.cursor.step
-        return Progress(
+        return payloads.Progress.taken_from(
+            self.cursor,
             run=self.name,
             status="paused" if self.paused and self.status == "running" else self.status,
             phase=self.phase,
-            step=step,
-            total_steps=self.cursor.total_steps,
             paused=self.paused,
             waiting_for=self.waiting_for,
             batches=self.plan.batches if self.plan else 0,
             batches_done=sum(1 for closed, _ in self.closed if closed == step),
-            rewards=self.cursor.rewards,
-            evaluations=self.cursor.evaluations,
             refused=self.refused,
-            counters=self.cursor.counters,
-            warnings=self.cursor.warnings,
         )
 
-    async def change(self, action: str, value: Any, key: str) -> ChangeResult:
+    async def change(self, action: str, value: Any, key: str) -> payloads.ChangeResult:
         """Execute one command, and show what it changed."""
         result = await super().change(action, value, key)
         self._show(self.phase, self.waiting_for)
         return result
 
-    async def record_change(self, change: ChangeInput) -> ChangeResult:
+    async def record_change(self, change: payloads.ChangeInput) -> payloads.ChangeResult:
         """Ask the store to change the run; the audit row is written before this answers."""
         # A command may come before the run's row is there.
         await workflow.wait_condition(lambda: self.cursor.epoch > 0 or self.ended)
         if self.cursor.epoch == 0:
-            return ChangeResult(accepted=False, reason="the run could not begin")
+            return payloads.ChangeResult(accepted=False, reason="the run could not begin")
         request = change.model_copy(update={"run": self.name, "epoch": self.cursor.epoch})
-        result = await store_call(names.CHANGE_RUN, request, ChangeResult, f"{change.action} by {change.actor}")
+        result = await store_call(
+            names.CHANGE_RUN, request, payloads.ChangeResult, f"{change.action} by {change.actor}"
+        )
         self.event_count += 1
         return result
 
-    def _run_request(self) -> RunRequest:
-        return RunRequest(run=self.name, epoch=self.cursor.epoch)
+    def _run_request(self) -> payloads.RunRequest:
+        return payloads.RunRequest(run=self.name, epoch=self.cursor.epoch)
 
-    def _step_input(self) -> StepInput:
-        return StepInput(run=self.name, epoch=self.cursor.epoch, step=self.cursor.step)
+    def _step_input(self) -> payloads.StepInput:
+        return payloads.StepInput(run=self.name, epoch=self.cursor.epoch, step=self.cursor.step)
 
-    def _count(self, report: BatchReport) -> None:
+    def _count(self, report: payloads.BatchReport) -> None:
         counts = self.cursor.counters
         for name, number in (("rollouts", report.succeeded + report.failed), ("retried", report.retried)):
             counts[name] = counts.get(name, 0) + number

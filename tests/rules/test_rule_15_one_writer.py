@@ -39,6 +39,12 @@ async def test_a_worker_that_lost_its_lease_records_nothing_and_the_row_names_th
     assert [tuple(row) for row in rows] == [(quick, "theirs")]
 
 
+async def test_the_lease_of_one_policy_keeps_no_writer_of_another_out(database: Database) -> None:
+    fences = [await database.value("take_lease", "policy/r", policy, "host-" + policy, 60) for policy in ("a", "b")]
+    assert fences == sorted(fences)
+    assert await database.value("take_lease", "policy/r", "a", "host-b", 60) is None
+
+
 async def test_a_host_is_one_runs_until_that_has_ended_and_the_other_is_told_whose(
     database: Database, tmp_path: Path
 ) -> None:

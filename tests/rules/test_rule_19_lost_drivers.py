@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
@@ -18,6 +18,7 @@ from relight.operators import command_requests
 from relight.operators.run_workflows import RunWorkflowState, run_workflow_state
 from relight.stack.ports import any_free
 from relight.store.database import Database
+from relight.store.runs.rows import RunRow
 from relight.types import names
 from relight.types.payloads import Notice
 from relight.worker import reconciler
@@ -276,9 +277,9 @@ async def test_a_run_of_which_temporal_refuses_to_speak_keeps_no_other_from_bein
     await database.pool.execute("update runs set created_at = now() - interval '1 minute'")
     asked: list[str] = []
 
-    async def some_refused(client: Client, run: Mapping[str, Any]) -> RunWorkflowState:
-        asked.append(run["run"])
-        if run["run"] == "barred":
+    async def some_refused(client: Client, run: RunRow) -> RunWorkflowState:
+        asked.append(run.run)
+        if run.run == "barred":
             raise RPCError("not allowed", RPCStatusCode.PERMISSION_DENIED, b"")
         return await run_workflow_state(client, run)
 

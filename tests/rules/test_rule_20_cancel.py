@@ -17,6 +17,7 @@ from relight.operators.command_loop import LocalReader
 from relight.operators.operator import Operator
 from relight.store.database import Database
 from relight.store.runs import lifecycle
+from relight.store.runs.rows import watched_runs
 from relight.store.training.plans import begin_update
 from relight.types import names
 from relight.types.commands import Resume
@@ -285,7 +286,7 @@ async def test_a_reconciler_that_looked_at_a_run_before_it_was_resumed_does_not_
         await stack.start("stale", FILE)
         await gate.until(lambda: bool(gate.held))
         await cancel(database, "stale")
-        (seen,) = [dict(row) for row in await database.fetch("watched_runs")]
+        (seen,) = await watched_runs(database)
         await reconcile(database, temporal)
         await eventually(run_is(database, "stale", "cancelled"))
         gate.open.set()

@@ -12,25 +12,25 @@ RUN = "demo"
 
 async def seed_run(database: Database, run: str = RUN, **file: Any) -> None:
     """A run with a data set of two tasks, one resource and one planned step."""
-    async with database.transaction() as connection:
-        await connection.execute(
+    async with database.transaction() as tx:
+        await tx.connection.execute(
             "insert into datasets (dataset_id, source, row_count) values ('set', 'test', 2) on conflict do nothing"
         )
-        await connection.executemany(
+        await tx.connection.executemany(
             "insert into tasks (dataset_id, position, task) values ('set', $1, $2) on conflict do nothing",
             [(0, {"question": "1+1"}), (1, {"question": "2*3"})],
         )
-        await connection.execute(
+        await tx.connection.execute(
             "insert into resources (resources_id, resources) values ('rs-1', $1) on conflict do nothing",
             {"prompt": {"resource_type": "prompt_template", "template": "{question}?", "engine": "f-string"}},
         )
-        await connection.execute(
+        await tx.connection.execute(
             "insert into runs (run, file, file_hash, driver, total_steps, train_dataset)"
             " values ($1, $2, 'hash', 'driver', 3, 'set')",
             run,
             {"isolation": "process", "engine_wait_seconds": 120, "sampling": {"temperature": 0.5}} | file,
         )
-        await connection.execute(
+        await tx.connection.execute(
             "insert into steps (run, step, plan, resources_id, batches) values ($1, 1, $2, 'rs-1', 1)",
             run,
             {"sampling": {"temperature": 1.0, "max_tokens": None, "top_k": -1, "agent_chooses": False}},
@@ -57,11 +57,11 @@ async def seed_engine(
     database: Database, engine_id: str = "engine-1", run: str = RUN, *, version: int = 0, state: str = "ready"
 ) -> None:
     """An engine that loaded `version` just now."""
-    async with database.transaction() as connection:
-        await connection.execute(
+    async with database.transaction() as tx:
+        await tx.connection.execute(
             "insert into gpu_hosts (host, task_queue) values ('host', 'relight-gpu.host') on conflict do nothing"
         )
-        load = await connection.fetchval(
+        load = await tx.connection.fetchval(
             "insert into engines (engine_id, host, run, url, model, state, version, load)"
             " values ($1, 'host', $2, 'unix:/tmp/' || $1 || '.sock', 'policy', $3, $4, 1)"
             " on conflict (engine_id) do update set state = $3, version = $4, load = engines.load + 1 returning load",
@@ -70,7 +70,7 @@ async def seed_engine(
             state,
             version,
         )
-        await connection.execute(
+        await tx.connection.execute(
             "insert into engine_loads (engine_id, load, run, version) values ($1, $2, $3, $4)",
             engine_id,
             load,

@@ -9,32 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from relight.types.wire import (
-    AttemptOutcome,
-    CallContext,
-    CallFailure,
-    CommitResult,
-    DeliveryMark,
-    EngineInfo,
-    FinishRequest,
-    GenerationRecord,
-    GradingRequest,
-    OpenAnswer,
-    OpenRequest,
-    RecalledCall,
-    RecallRequest,
-    ResolveRequest,
-    SpanRecord,
-    Transcript,
-    WorkerReport,
-)
+from relight.types import wire
 
 
 class AttemptStore(Protocol):
     """Attempts, their model calls and their spans."""
 
-    async def open_attempt(self, request: OpenRequest) -> OpenAnswer:
-        """Open an attempt, or return why none is opened (rule 1).
+    async def open_attempt(self, request: wire.OpenRequest) -> wire.OpenAnswer:
+        """Open an attempt, or say why none is opened.
 
         An earlier attempt that is still open is closed as `infrastructure` and counts as a death of the rollout.
 
@@ -43,8 +25,8 @@ class AttemptStore(Protocol):
         """
         ...
 
-    async def finish_attempt(self, request: FinishRequest) -> AttemptOutcome:
-        """Close an attempt and update its rollout in one transaction; returns what was recorded.
+    async def finish_attempt(self, request: wire.FinishRequest) -> wire.AttemptOutcome:
+        """Close an attempt and move its rollout on, in one transaction; the answer is what was recorded.
 
         Raises:
             NotFoundError: there is no such attempt.
@@ -52,9 +34,8 @@ class AttemptStore(Protocol):
         """
         ...
 
-    async def await_grading(self, handed: GradingRequest) -> None:
-        """Store the output of an agent that succeeded, and decide which answers were delivered; the attempt stays open
-        for its grader.
+    async def await_grading(self, handed: wire.GradingRequest) -> None:
+        """Keep what the agent left, and settle which answers reached it; the attempt stays open for its grader.
 
         Raises:
             NotFoundError: there is no such attempt.
@@ -62,8 +43,8 @@ class AttemptStore(Protocol):
         """
         ...
 
-    async def transcript(self, attempt_id: str) -> Transcript:
-        """The task, model calls and output of an attempt, for its grader.
+    async def transcript(self, attempt_id: str) -> wire.Transcript:
+        """What a grader judges an attempt by.
 
         Raises:
             NotFoundError: there is no such attempt.
@@ -78,16 +59,18 @@ class AttemptStore(Protocol):
         """
         ...
 
-    async def add_spans(self, rollout_id: str, attempt_id: str, fence: int | None, spans: Sequence[SpanRecord]) -> int:
-        """Store spans; returns how many were new. With a stale or missing fence they are stored but change no status.
+    async def add_spans(
+        self, rollout_id: str, attempt_id: str, fence: int | None, spans: Sequence[wire.SpanRecord]
+    ) -> int:
+        """Keep spans; returns how many were new. A stale or missing fence keeps them all the same, inert.
 
         Raises:
             NotFoundError: the rollout has no such attempt.
         """
         ...
 
-    async def resolve(self, request: ResolveRequest) -> CallContext:
-        """Look up an attempt by its token; returns what the gateway needs to serve its model calls.
+    async def resolve(self, request: wire.ResolveRequest) -> wire.CallContext:
+        """Who is behind an attempt's token, and how its model calls are served.
 
         Raises:
             UnauthorizedError: the token is not this attempt's.
@@ -95,8 +78,8 @@ class AttemptStore(Protocol):
         """
         ...
 
-    async def recall(self, request: RecallRequest) -> RecalledCall:
-        """A call whose answer was sent and, by the agent's retry, was not delivered.
+    async def recall(self, request: wire.RecallRequest) -> wire.RecalledCall:
+        """A call whose answer left for the agent, and did not arrive after all.
 
         Raises:
             UnauthorizedError: the token is not this attempt's.
@@ -104,24 +87,24 @@ class AttemptStore(Protocol):
         """
         ...
 
-    async def commit_generations(self, items: Sequence[GenerationRecord]) -> list[CommitResult]:
+    async def commit_generations(self, items: Sequence[wire.GenerationRecord]) -> list[wire.CommitResult]:
         """Record model calls in one transaction; one result for each, in order. An invalid item does not affect the
         others.
         """
         ...
 
-    async def record_call_failures(self, items: Sequence[CallFailure]) -> None:
+    async def record_call_failures(self, items: Sequence[wire.CallFailure]) -> None:
         """Record calls that the platform failed. Those of attempts that have ended are dropped."""
         ...
 
-    async def mark_delivered(self, items: Sequence[DeliveryMark]) -> None:
+    async def mark_delivered(self, items: Sequence[wire.DeliveryMark]) -> None:
         """Record whether answers were delivered. Marks of attempts that have ended are dropped."""
         ...
 
-    async def engines(self, run: str) -> list[EngineInfo]:
+    async def engines(self, run: str) -> list[wire.EngineInfo]:
         """Engines of a run that are ready and hold a version."""
         ...
 
-    async def register_worker(self, worker: WorkerReport) -> None:
+    async def register_worker(self, worker: wire.WorkerReport) -> None:
         """Record the report of a process."""
         ...

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 from pydantic import TypeAdapter
 
 from relight.store.attempts.tokens import attempt_url
+from relight.types.names import POLICY
 from relight.types.resources import LLM, MAIN_LLM, NamedResources, PromptTemplate, ProxyLLM
-from relight.types.upstreams import POLICY
 from relight.types.wire import ResourceModel
 
 _RESOURCES: TypeAdapter[NamedResources] = TypeAdapter(NamedResources)

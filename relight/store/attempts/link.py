@@ -19,7 +19,6 @@ class StoreLink(StoreClient):
         self._http = HttpClient(self.url, self._headers) if plain else None
 
     async def aclose(self) -> None:
-        """Close the connections."""
         if self._http is not None:
             self._http.close()
         await super().aclose()

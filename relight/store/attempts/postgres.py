@@ -20,6 +20,7 @@ from relight.store.generations import commit_generations, undelivered, unpack_bo
 from relight.store.storable import storable, storable_span, storable_text, with_reward_checked
 from relight.store.workers import register_worker
 from relight.types.hyperparameters import corrects
+from relight.types.names import POLICY
 from relight.types.wire import (
     AttemptOutcome,
     CallContext,
@@ -39,9 +40,6 @@ from relight.types.wire import (
     Transcript,
     WorkerReport,
 )
-
-SERVED_MODEL = "policy"
-"""The name that agents and engines know the model under."""
 
 
 async def attempt_key(database: Database) -> bytes:
@@ -91,7 +89,7 @@ class PostgresStore:
         place = AttemptEndpoint(self.gateway_url, attempt["run"], attempt["rollout_id"], attempt["attempt_id"])
         bound = bind_resources(attempt["resources"], place, attempt["token"])
         attempt["resources"] = bound.resources
-        attempt["model"] = bound.main.model if bound.main else SERVED_MODEL
+        attempt["model"] = bound.main.model if bound.main else POLICY
         attempt["sampling"] = bound.main.sampling_parameters if bound.main else _sampling(attempt["sampling"])
 
     async def finish_attempt(self, request: FinishRequest) -> AttemptOutcome:
@@ -188,7 +186,7 @@ class PostgresStore:
             attempt_id=request.attempt_id,
             run=row["run"],
             step=row["step"],
-            model=bound.main.model if bound.main else SERVED_MODEL,
+            model=bound.main.model if bound.main else POLICY,
             seed_base=f"{row['seed_base']}/{row['try_number']}",
             sampling=_sampling(row["sampling"]),
             agent_chooses_sampling=bool(row["sampling"].get("agent_chooses", False)),

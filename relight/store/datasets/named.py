@@ -14,7 +14,7 @@ from typing import Any
 
 from relight.datasets import canonical_lines
 from relight.errors import ConflictError, DatasetError, InvalidRequestError, NotFoundError
-from relight.store.database import Connection, Database
+from relight.store.database import Database, Queries, Transaction
 from relight.types.names import RUN_NAME
 from relight.types.views import DatasetView, Page, PieceView
 
@@ -59,27 +59,27 @@ async def put_dataset(database: Database, name: str, upload: str, pieces: int, *
         DatasetError: it has no rows.
         ConflictError: the name has other rows, and `replace` was not given.
     """
-    async with database.transaction() as connection:
-        await database.execute("lock_dataset_name", check_name(name), connection=connection)
-        known = await _find(database, connection, name)
+    async with database.transaction() as tx:
+        await tx.execute("lock_dataset_name", check_name(name))
+        known = await _find(tx, name)
         if known is not None and known["upload"] == upload:
             return _view(known)
-        dataset_id = await _assemble(database, connection, name, upload, pieces)
+        dataset_id = await _assemble(tx, name, upload, pieces)
         if known is not None and known["dataset_id"] != dataset_id and not replace:
             raise ConflictError(
                 f"data set {name} has other rows ({known['dataset_id'][:12]}); give these another name, or ask to "
                 "replace them: runs that use them keep them"
             )
-        await database.execute("name_dataset", name, dataset_id, upload, connection=connection)
-        await database.execute("drop_pieces", upload, connection=connection)
+        await tx.execute("name_dataset", name, dataset_id, upload)
+        await tx.execute("drop_pieces", upload)
         if known is not None:
-            await _drop_unused(database, connection, known["dataset_id"])
-        return _view(await _get(database, connection, name))
+            await _drop_unused(tx, known["dataset_id"])
+        return _view(await _get(tx, name))
 
 
-async def _assemble(database: Database, connection: Connection, name: str, upload: str, pieces: int) -> str:
+async def _assemble(tx: Transaction, name: str, upload: str, pieces: int) -> str:
     """Store the rows and return the set's id. One piece at a time is in memory."""
-    there = await database.fetch("list_pieces", upload, connection=connection)
+    there = await tx.fetch("list_pieces", upload)
     missing = next((n for n in range(pieces) if n >= len(there) or there[n]["piece"] != n), None)
     if missing is not None or len(there) != pieces:
         what = f"piece {missing} is missing" if missing is not None else f"there are {len(there)}"
@@ -89,22 +89,21 @@ async def _assemble(database: Database, connection: Connection, name: str, uploa
         raise DatasetError(f"data set {name}: it has no rows; give at least one task")
     digest = sha256()
     for piece in range(pieces):
-        digest.update(await _piece(database, connection, upload, piece))
+        digest.update(await _piece(tx, upload, piece))
     dataset_id = digest.hexdigest()
     source = f"store:{name}"
-    if await database.row("insert_dataset_once", dataset_id, source, rows, connection=connection):
+    if await tx.row("insert_dataset_once", dataset_id, source, rows):
         position = 0
         for piece in range(pieces):
-            lines = (await _piece(database, connection, upload, piece)).splitlines()
+            lines = (await _piece(tx, upload, piece)).splitlines()
             tasks = [line.decode() for line in lines]
-            await database.execute("insert_tasks_at", dataset_id, position, tasks, connection=connection)
+            await tx.execute("insert_tasks_at", dataset_id, position, tasks)
             position += len(tasks)
     return dataset_id
 
 
-async def _piece(database: Database, connection: Connection, upload: str, piece: int) -> bytes:
-    row = await database.row("read_piece", upload, piece, connection=connection)
-    assert row is not None, "its row is locked"
+async def _piece(tx: Transaction, upload: str, piece: int) -> bytes:
+    row = await tx.one("read_piece", upload, piece)
     return await asyncio.to_thread(zlib.decompress, row["body"])
 
 
@@ -121,9 +120,9 @@ async def get_dataset(database: Database, name: str, sample: int = 0) -> Dataset
     Raises:
         NotFoundError: there is none.
     """
-    async with database.transaction() as connection:
-        view = _view(await _get(database, connection, name))
-        tasks = await database.fetch("read_tasks", view.dataset_id, sample, connection=connection)
+    async with database.transaction() as tx:
+        view = _view(await _get(tx, name))
+        tasks = await tx.fetch("read_tasks", view.dataset_id, sample)
         return view.model_copy(update={"sample": [row["task"] for row in tasks]})
 
 
@@ -134,29 +133,29 @@ async def delete_dataset(database: Database, name: str) -> None:
         NotFoundError: there is none.
         ConflictError: runs use it.
     """
-    async with database.transaction() as connection:
-        await database.execute("lock_dataset_name", name, connection=connection)
-        known = await _get(database, connection, name)
-        await database.execute("lock_dataset", known["dataset_id"], connection=connection)
-        view = _view(await _get(database, connection, name))  # by now with the runs that were just about to use it
+    async with database.transaction() as tx:
+        await tx.execute("lock_dataset_name", name)
+        known = await _get(tx, name)
+        await tx.execute("lock_dataset", known["dataset_id"])
+        view = _view(await _get(tx, name))  # by now with the runs that were just about to use it
         if view.runs:
             raise ConflictError(f"data set {name} is used by {', '.join(view.runs)}; it can't be removed before them")
-        await database.execute("unname_dataset", name, connection=connection)
-        await _drop_unused(database, connection, view.dataset_id)
+        await tx.execute("unname_dataset", name)
+        await _drop_unused(tx, view.dataset_id)
 
 
-async def _drop_unused(database: Database, connection: Connection, dataset_id: str) -> None:
+async def _drop_unused(tx: Transaction, dataset_id: str) -> None:
     """Delete rows that nothing needs. They are locked first, so that a run which is about to use them is noticed."""
-    await database.execute("lock_dataset", dataset_id, connection=connection)
-    await database.execute("drop_unused_dataset", dataset_id, connection=connection)
+    await tx.execute("lock_dataset", dataset_id)
+    await tx.execute("drop_unused_dataset", dataset_id)
 
 
-async def _find(database: Database, connection: Connection, name: str) -> Any | None:
-    return await database.row("view_datasets", name, "", 1, connection=connection)
+async def _find(tx: Transaction, name: str) -> Any | None:
+    return await tx.row("view_datasets", name, "", 1)
 
 
-async def _get(database: Database, connection: Connection, name: str) -> Any:
-    row = await _find(database, connection, name)
+async def _get(tx: Transaction, name: str) -> Any:
+    row = await _find(tx, name)
     if row is None:
         raise NotFoundError(f"there is no data set {name!r}; `relight data list` lists them")
     return row
@@ -166,9 +165,7 @@ def _view(row: Any) -> DatasetView:
     return DatasetView.model_validate(dict(row))
 
 
-async def find_stored(
-    database: Database, source: str, required: Sequence[str], connection: Connection | None = None
-) -> tuple[str, int] | None:
+async def find_stored(database: Queries, source: str, required: Sequence[str]) -> tuple[str, int] | None:
     """Id and number of rows of a set in the store, named or by its id; None for a path or URL.
 
     Within a transaction a named set keeps its name, and one that is given by its id its rows, until that ends.
@@ -179,16 +176,14 @@ async def find_stored(
     kind, _, name = source.partition(":")
     if kind not in ("store", "dataset"):
         return None
-    if connection is not None and kind == "store":
-        await database.execute("lock_dataset_name", name, connection=connection)
-    elif connection is not None:
-        await database.execute("hold_datasets", [name], connection=connection)
-    row = await database.row("find_named_dataset" if kind == "store" else "get_dataset", name, connection=connection)
+    if isinstance(database, Transaction):
+        await database.execute(*(("lock_dataset_name", name) if kind == "store" else ("hold_datasets", [name])))
+    row = await database.row("find_named_dataset" if kind == "store" else "get_dataset", name)
     if row is None:
         mend = "send it with `relight data put`" if kind == "store" else "give a path or a URL"
         raise DatasetError(f"data set {source}: the store has no such set; {mend}")
     wanted = (row["dataset_id"], list(required))
-    lacking = await database.row("row_without_field", *wanted, connection=connection) if required else None
+    lacking = await database.row("row_without_field", *wanted) if required else None
     if lacking is not None:
         state = "is null" if lacking["given"] else "is missing"
         raise DatasetError(

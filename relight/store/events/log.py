@@ -148,8 +148,7 @@ async def cursor_now(database: Database) -> EventCursor:
 async def cursor_since(database: Database, at: datetime) -> tuple[EventCursor, bool]:
     """A cursor at a time, and whether some events since then are no longer kept."""
     window = Snapshot.parse(await database.value("events_now"))
-    row = await database.row("events_since", at)
-    assert row is not None, "the query has no condition"
+    row = await database.one("events_since", at)
     return EventCursor(BEGINNING, window, row["after"]), bool(row["missed"])
 
 
@@ -163,8 +162,7 @@ async def read_page(
     """
     seen, window, after = str(cursor.seen), cursor.window, cursor.after
     if window is None:
-        row = await database.row("open_events", seen)
-        assert row is not None, "a function answers with a row"
+        row = await database.one("open_events", seen)
         window, after = Snapshot.parse(row["sees"]), LARGEST if row["first"] is None else row["first"] - 1
     events: list[Event] = []
     if after < LARGEST:

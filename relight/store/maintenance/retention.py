@@ -16,8 +16,8 @@ from typing import Literal
 from pydantic import ByteSize, TypeAdapter, ValidationError
 
 from relight.errors import ConfigError, PostgresError
-from relight.store.database import Connection, Database
-from relight.store.maintenance.partitions import PARTITION_LOCK
+from relight.store.database import Database, Transaction
+from relight.store.maintenance.partitions import lock_partitions
 
 NEXT_DAY = "select min(day) from {table} where $1::date is null or day > $1"
 
@@ -128,8 +128,8 @@ async def _days(database: Database) -> list[Day]:
 async def _days_in(database: Database, table: str) -> list[date]:
     """The days of a default partition, each by one index lookup."""
     days: list[date] = []
-    async with database.transaction() as connection:
-        while day := await connection.fetchval(NEXT_DAY.format(table=_quoted(table)), days[-1] if days else None):
+    async with database.transaction() as tx:
+        while day := await tx.connection.fetchval(NEXT_DAY.format(table=_quoted(table)), days[-1] if days else None):
             days.append(day)
     return days
 
@@ -137,32 +137,31 @@ async def _days_in(database: Database, table: str) -> list[date]:
 async def _drop(database: Database, day: Day) -> str:
     """Drop a day's tables and its rows in default partitions; returns what prevents that, or an empty text."""
     try:
-        async with database.transaction() as connection:
-            await connection.execute("set local lock_timeout = '2s'")
-            await connection.execute("select pg_advisory_xact_lock($1)", PARTITION_LOCK)
-            return await _drop_locked(database, connection, day)
+        async with database.transaction() as tx:
+            await lock_partitions(tx)
+            return await _drop_locked(tx, day)
     except PostgresError as error:
         return f"not now: {error.message}"
 
 
-async def _drop_locked(database: Database, connection: Connection, day: Day) -> str:
-    needed = await database.fetch("retention_needed", connection=connection)
+async def _drop_locked(tx: Transaction, day: Day) -> str:
+    needed = await tx.fetch("retention_needed")
     if day.day in {row["day"] for row in needed}:
         return "a rollout or run needs it again"
-    there = {row["name"] for row in await database.fetch("retention_partitions", connection=connection)}
+    there = {row["name"] for row in await tx.fetch("retention_partitions")}
     if not day.strays and there.isdisjoint(day.tables):
         return ""  # another service has dropped it just now
-    await _drop_tables(connection, day)
+    await _drop_tables(tx, day)
     gone = {"day": day.day.isoformat(), "size_bytes": day.size_bytes, "reason": day.reason}
-    await database.execute("retention_audit", gone, connection=connection)
+    await tx.execute("retention_audit", gone)
     return ""
 
 
-async def _drop_tables(connection: Connection, day: Day) -> None:
+async def _drop_tables(tx: Transaction, day: Day) -> None:
     for table in day.strays:
-        await connection.execute(f"delete from {_quoted(table)} where day = $1", day.day)
+        await tx.connection.execute(f"delete from {_quoted(table)} where day = $1", day.day)
     for table in day.tables:
-        await connection.execute(f"drop table if exists {_quoted(table)}")
+        await tx.connection.execute(f"drop table if exists {_quoted(table)}")
 
 
 def _quoted(table: str) -> str:

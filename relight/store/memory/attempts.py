@@ -13,36 +13,15 @@ from typing import Any, Literal
 from relight.errors import ConflictError, NotFoundError, UnauthorizedError
 from relight.store.attempts.bound_models import AttemptEndpoint, BoundResources, bind_resources
 from relight.store.attempts.tokens import attempt_token, attempt_url, open_key, token_hash
-from relight.store.memory.locking import locked
 from relight.store.memory.rows import AttemptRow, EngineState, MemoryCall, MemoryEngine, MemoryRun, RolloutRow
-from relight.store.memory.tables import ALONE_AFTER, NEXT_NUMBER, Tables
+from relight.store.memory.tables import ALONE_AFTER, NEXT_NUMBER, Tables, locked
 from relight.store.queue.rules import ENDED
 from relight.store.storable import storable_span, with_reward_checked
+from relight.types import wire
+from relight.types.names import POLICY
 from relight.types.resources import NamedResources
 from relight.types.rollout import PLATFORM_FAILURES, AttemptStatus, FailureClass, RolloutConfig, RolloutStatus
 from relight.types.store import Span, Worker
-from relight.types.upstreams import POLICY
-from relight.types.wire import (
-    AttemptOutcome,
-    CallContext,
-    CallFailure,
-    CommitResult,
-    DeliveryMark,
-    EngineInfo,
-    FinishRequest,
-    GenerationRecord,
-    GradingRequest,
-    OpenAnswer,
-    OpenedAttempt,
-    OpenRequest,
-    RecalledCall,
-    RecallRequest,
-    ResolveRequest,
-    SpanRecord,
-    Transcript,
-    TranscriptCall,
-    WorkerReport,
-)
 
 
 class MemoryStore:
@@ -118,7 +97,7 @@ class MemoryStore:
         *,
         run: str = "demo",
         url: str = "http://127.0.0.1:8000",
-        model: str = "policy",
+        model: str = POLICY,
         version: int = 0,
         state: EngineState = "ready",
     ) -> MemoryEngine:
@@ -127,7 +106,7 @@ class MemoryStore:
             self.add_run(run)
         old = self.tables.engines.get(engine_id)
         loads = [*(old.loads if old else []), (time.time(), version)]
-        info = EngineInfo(engine_id=engine_id, run=run, url=url, model=model, version=version, load=len(loads))
+        info = wire.EngineInfo(engine_id=engine_id, run=run, url=url, model=model, version=version, load=len(loads))
         self.tables.engines[engine_id] = MemoryEngine(info, state, loads)
         return self.tables.engines[engine_id]
 
@@ -148,12 +127,12 @@ class MemoryStore:
         return self.tables.attempts[attempt_id]
 
     @locked
-    async def open_attempt(self, request: OpenRequest) -> OpenAnswer:
+    async def open_attempt(self, request: wire.OpenRequest) -> wire.OpenAnswer:
         """Open an attempt, or say why none is opened."""
         rollout = self.tables.row(request.rollout_id)
         key = open_key(request.rollout_id, request.try_number, request.execution)
         if rollout.status is RolloutStatus.CANCELLED:
-            return OpenAnswer(state="gone", reason="the rollout is cancelled")
+            return wire.OpenAnswer(state="gone", reason="the rollout is cancelled")
         newest = rollout.newest
         if newest and newest.open_key == key and not newest.ended:
             return self._opened(rollout, newest)
@@ -165,30 +144,30 @@ class MemoryStore:
                 rollout, FailureClass.INFRASTRUCTURE, "its process died, or lost touch with the platform"
             )
             if self.tables.count_death(rollout):
-                return OpenAnswer(state="finished", reason="quarantined", outcome=newest.outcome)
+                return wire.OpenAnswer(state="finished", reason="quarantined", outcome=newest.outcome)
         attempt = self.tables.begin_attempt(rollout, request.worker_id, try_number=request.try_number, open_key=key)
         attempt.last_heartbeat_time = attempt.start_time
         return self._opened(rollout, attempt)
 
-    def _refusal(self, rollout: RolloutRow, try_number: int, key: str) -> OpenAnswer | None:
+    def _refusal(self, rollout: RolloutRow, try_number: int, key: str) -> wire.OpenAnswer | None:
         newest = rollout.newest
         for attempt in reversed(rollout.attempts):
             if attempt.ended and attempt.try_number == try_number and attempt.failure_class not in PLATFORM_FAILURES:
-                return OpenAnswer(state="finished", reason="this try has ended", outcome=attempt.outcome)
+                return wire.OpenAnswer(state="finished", reason="this try has ended", outcome=attempt.outcome)
         if rollout.counted is not None:
-            return OpenAnswer(state="gone", reason="the batch of this rollout is closed")
+            return wire.OpenAnswer(state="gone", reason="the batch of this rollout is closed")
         if rollout.status in ENDED and newest and newest.ended:
-            return OpenAnswer(state="finished", reason="the rollout has ended", outcome=newest.outcome)
+            return wire.OpenAnswer(state="finished", reason="the rollout has ended", outcome=newest.outcome)
         if rollout.status in ENDED:
-            return OpenAnswer(state="gone", reason=f"the rollout has ended as {rollout.status}")
+            return wire.OpenAnswer(state="gone", reason=f"the rollout has ended as {rollout.status}")
         if newest and try_number < newest.try_number:
-            return OpenAnswer(state="gone", reason=f"try {newest.try_number} has begun")
+            return wire.OpenAnswer(state="gone", reason=f"try {newest.try_number} has begun")
         if newest and newest.open_key != key and any(attempt.open_key == key for attempt in rollout.attempts):
-            return OpenAnswer(state="gone", reason="another execution has taken over")
+            return wire.OpenAnswer(state="gone", reason="another execution has taken over")
         if rollout.run is not None and self.runs[rollout.run].status != "running":
-            return OpenAnswer(state="gone", reason=f"the run is {self.runs[rollout.run].status}")
+            return wire.OpenAnswer(state="gone", reason=f"the run is {self.runs[rollout.run].status}")
         reason = self._waits(rollout.run)
-        return OpenAnswer(state="wait", reason=reason) if reason else None
+        return wire.OpenAnswer(state="wait", reason=reason) if reason else None
 
     def _waits(self, name: str | None) -> str | None:
         if name is None:
@@ -201,11 +180,11 @@ class MemoryStore:
             return "no engine is ready"
         return None
 
-    def _opened(self, rollout: RolloutRow, attempt: AttemptRow) -> OpenAnswer:
+    def _opened(self, rollout: RolloutRow, attempt: AttemptRow) -> wire.OpenAnswer:
         run = self.runs[rollout.run] if rollout.run else MemoryRun()
         token = attempt_token(self.tables.key, attempt.attempt_id)
         bound = self._bound(rollout, attempt.attempt_id, token)
-        opened = OpenedAttempt(
+        opened = wire.OpenedAttempt(
             rollout_id=rollout.rollout_id,
             attempt_id=attempt.attempt_id,
             sequence_id=attempt.sequence_id,
@@ -227,14 +206,14 @@ class MemoryStore:
             deaths=rollout.deaths,
             grader=run.grader,
         )
-        return OpenAnswer(state="opened", attempt=opened)
+        return wire.OpenAnswer(state="opened", attempt=opened)
 
     def _bound(self, rollout: RolloutRow, attempt_id: str, token: str) -> BoundResources:
         place = AttemptEndpoint(self.gateway_url, rollout.run, rollout.rollout_id, attempt_id)
         return bind_resources(self.tables.resources_of(rollout), place, token)
 
     @locked
-    async def finish_attempt(self, request: FinishRequest) -> AttemptOutcome:
+    async def finish_attempt(self, request: wire.FinishRequest) -> wire.AttemptOutcome:
         """Close an attempt and move its rollout on."""
         final = with_reward_checked(request)
         attempt = self._known(final.attempt_id)
@@ -250,7 +229,7 @@ class MemoryStore:
             self.tables.count_death(rollout)
         return attempt.outcome
 
-    def _end(self, rollout: RolloutRow, attempt: AttemptRow, final: FinishRequest) -> None:
+    def _end(self, rollout: RolloutRow, attempt: AttemptRow, final: wire.FinishRequest) -> None:
         attempt.end()
         failure_class, message = final.failure_class, final.message
         if failure_class in (None, FailureClass.AGENT_ERROR) and attempt.has_unresolved_failure():
@@ -271,7 +250,7 @@ class MemoryStore:
         return attempt
 
     @locked
-    async def await_grading(self, handed: GradingRequest) -> None:
+    async def await_grading(self, handed: wire.GradingRequest) -> None:
         """Keep what the agent left; the attempt stays open for its grader."""
         attempt = self._known(handed.attempt_id)
         if attempt.fence != handed.fence or attempt is not self.rollouts[attempt.rollout_id].newest:
@@ -282,13 +261,13 @@ class MemoryStore:
             attempt.output, attempt.spans_dropped = handed.output, handed.spans_dropped
 
     @locked
-    async def transcript(self, attempt_id: str) -> Transcript:
+    async def transcript(self, attempt_id: str) -> wire.Transcript:
         """What a grader judges an attempt by."""
         attempt = self._known(attempt_id)
         calls = [call for _, call in sorted(attempt.calls.items()) if call.delivered != "no"]
-        return Transcript(
+        return wire.Transcript(
             input=self.rollouts[attempt.rollout_id].input,
-            calls=[TranscriptCall(request=call.record.request, response=call.record.response) for call in calls],
+            calls=[wire.TranscriptCall(request=call.record.request, response=call.record.response) for call in calls],
             output=attempt.output,
             outcome=attempt.outcome if attempt.ended else None,
         )
@@ -302,7 +281,9 @@ class MemoryStore:
         attempt.last_heartbeat_time, attempt.worker_id = time.time(), worker_id
 
     @locked
-    async def add_spans(self, rollout_id: str, attempt_id: str, fence: int | None, spans: Sequence[SpanRecord]) -> int:
+    async def add_spans(
+        self, rollout_id: str, attempt_id: str, fence: int | None, spans: Sequence[wire.SpanRecord]
+    ) -> int:
         """Keep spans; returns how many were new."""
         given = [_span(rollout_id, attempt_id, span) for span in spans]
         added = sum(self.tables.add_span(span) is not None for span in given)
@@ -317,13 +298,13 @@ class MemoryStore:
         self.tables.alive(self.rollouts[attempt.rollout_id], attempt)
 
     @locked
-    async def resolve(self, request: ResolveRequest) -> CallContext:
+    async def resolve(self, request: wire.ResolveRequest) -> wire.CallContext:
         """Who is behind an attempt's token."""
         attempt = self._behind(request)
         rollout = self.rollouts[attempt.rollout_id]
         run = self.runs[rollout.run] if rollout.run else MemoryRun()
         bound = self._bound(rollout, attempt.attempt_id, request.token)
-        return CallContext(
+        return wire.CallContext(
             rollout_id=rollout.rollout_id,
             attempt_id=attempt.attempt_id,
             run=rollout.run,
@@ -343,11 +324,11 @@ class MemoryStore:
         )
 
     @locked
-    async def recall(self, request: RecallRequest) -> RecalledCall:
+    async def recall(self, request: wire.RecallRequest) -> wire.RecalledCall:
         """A call whose answer did not arrive after all."""
-        return RecalledCall(call=self._behind(request).recalled(request.call_number))
+        return wire.RecalledCall(call=self._behind(request).recalled(request.call_number))
 
-    def _behind(self, request: ResolveRequest) -> AttemptRow:
+    def _behind(self, request: wire.ResolveRequest) -> AttemptRow:
         attempt = self.tables.attempts.get(request.attempt_id)
         known = attempt is not None and attempt.rollout_id == request.rollout_id
         if attempt is None or not known or not hmac.compare_digest(attempt.token_hash, token_hash(request.token)):
@@ -360,37 +341,37 @@ class MemoryStore:
         return not attempt.ended and self.rollouts[attempt.rollout_id].status is not RolloutStatus.CANCELLED
 
     @locked
-    async def commit_generations(self, items: Sequence[GenerationRecord]) -> list[CommitResult]:
+    async def commit_generations(self, items: Sequence[wire.GenerationRecord]) -> list[wire.CommitResult]:
         """Record model calls."""
         return [self._commit(item) for item in items]
 
-    def _commit(self, item: GenerationRecord) -> CommitResult:
+    def _commit(self, item: wire.GenerationRecord) -> wire.CommitResult:
         attempt = self.tables.attempts.get(item.attempt_id)
         if attempt is None or attempt.rollout_id != item.rollout_id or attempt.token_hash != item.token_hash:
-            return CommitResult(state="conflict", reason="the token is not this attempt's")
+            return wire.CommitResult(state="conflict", reason="the token is not this attempt's")
         holder = attempt.calls.get(item.call_number)
         if holder and holder.record.request_hash == item.request_hash:
-            return CommitResult(state="committed")
+            return wire.CommitResult(state="committed")
         if not self._is_alive(attempt):
-            return CommitResult(state="conflict", reason="the attempt is over")
+            return wire.CommitResult(state="conflict", reason="the attempt is over")
         if holder:
-            return CommitResult(
+            return wire.CommitResult(
                 state="renumber",
                 reason=f"call {item.call_number} is another request's",
                 next_call_number=attempt.free_number(),
             )
         if not item.choices:
-            return CommitResult(state="conflict", reason="not storable: a call has no choices")
+            return wire.CommitResult(state="conflict", reason="not storable: a call has no choices")
         engine = self.tables.engines.get(item.engine_id)
         start = engine.version_at(item.duration_seconds) if engine else None
         end = engine.version_at(0) if engine else None
         attempt.calls[item.call_number] = MemoryCall(item, item.delivered, start, end)
         self.tables.rollouts[item.rollout_id].next_sequence += len(item.choices)
         self._touch(attempt)
-        return CommitResult(state="committed")
+        return wire.CommitResult(state="committed")
 
     @locked
-    async def record_call_failures(self, items: Sequence[CallFailure]) -> None:
+    async def record_call_failures(self, items: Sequence[wire.CallFailure]) -> None:
         """Record calls that the platform failed."""
         for item in items:
             attempt = self.tables.attempts.get(item.attempt_id)
@@ -399,7 +380,7 @@ class MemoryStore:
                 self._touch(attempt)
 
     @locked
-    async def mark_delivered(self, items: Sequence[DeliveryMark]) -> None:
+    async def mark_delivered(self, items: Sequence[wire.DeliveryMark]) -> None:
         """Record whether answers reached the agent."""
         for item in items:
             attempt = self.tables.attempts.get(item.attempt_id)
@@ -408,19 +389,19 @@ class MemoryStore:
                 call.delivered = item.delivered
 
     @locked
-    async def engines(self, run: str) -> list[EngineInfo]:
+    async def engines(self, run: str) -> list[wire.EngineInfo]:
         """Engines of a run that are ready."""
         found = [self.tables.engines[name] for name in sorted(self.tables.engines)]
         return [engine.info for engine in found if engine.info.run == run and engine.state == "ready"]
 
     @locked
-    async def register_worker(self, worker: WorkerReport) -> None:
+    async def register_worker(self, worker: wire.WorkerReport) -> None:
         """Record a process, or that it is still there."""
         told = dict(worker)
         self.tables.workers[worker.worker_id] = Worker(last_heartbeat_time=time.time(), **told)
 
 
-def _span(rollout_id: str, attempt_id: str, record: SpanRecord) -> Span:
+def _span(rollout_id: str, attempt_id: str, record: wire.SpanRecord) -> Span:
     row = storable_span(record)
     status = {"status_code": row.pop("status"), "description": row.pop("status_description")}
     ids = {"rollout_id": rollout_id, "attempt_id": attempt_id, "sequence_id": NEXT_NUMBER}

@@ -24,23 +24,19 @@ class MemoryCatalogue(LightningStore):
         self.tables = tables or Tables()
 
     async def add_resources(self, resources: NamedResources) -> ResourcesUpdate:
-        """A new snapshot, version 1."""
         return await self.update_resources(new_id("rs"), resources)
 
     async def update_resources(self, resources_id: str, resources: NamedResources) -> ResourcesUpdate:
-        """Create it, or add a version; rollouts stay with the version that they are pinned to."""
         with self.tables.lock:
             return self.tables.set_resources(resources_id, resources).model_copy(deep=True)
 
     async def get_resources_by_id(self, resources_id: str, version: int | None = None) -> ResourcesUpdate | None:
-        """The newest version, or the one that is named; None where it is unknown."""
         with self.tables.lock:
             tables = self.tables
             snapshot = tables.versions.get((resources_id, version)) if version else tables.resources.get(resources_id)
             return snapshot and snapshot.model_copy(deep=True)
 
     async def get_latest_resources(self) -> ResourcesUpdate | None:
-        """The snapshot that was added or updated last."""
         with self.tables.lock:
             newest = self.tables.newest_resources
             return await self.get_resources_by_id(newest) if newest is not None else None
@@ -54,13 +50,11 @@ class MemoryCatalogue(LightningStore):
             return find(self.tables.workers.values(), query, queries.WORKERS)
 
     async def get_worker_by_id(self, worker_id: str) -> Worker | None:
-        """None where it is unknown."""
         with self.tables.lock:
             worker = self.tables.workers.get(worker_id)
             return worker and worker.model_copy(deep=True)
 
     async def update_worker(self, worker_id: str, heartbeat_stats: dict[str, Any] | Unset = UNSET) -> Worker:
-        """A heartbeat, which may bring statistics."""
         stats = statistics_of(heartbeat_stats)
         with self.tables.lock:
             worker = self.tables.workers.setdefault(worker_id, Worker(worker_id=worker_id))

@@ -7,8 +7,9 @@ are checked when `sweep` is called, or periodically after `start`.
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel
@@ -18,7 +19,6 @@ from relight.store.base import Changes
 from relight.store.memory.catalogue import MemoryCatalogue
 from relight.store.memory.pages import find
 from relight.store.memory.rows import AttemptRow, RolloutRow
-from relight.store.memory.sweeper import Sweeper
 from relight.store.memory.tables import NEXT_NUMBER, Tables
 from relight.store.queue import queries, rules
 from relight.store.queue.rows import new_id
@@ -113,7 +113,6 @@ class InMemoryLightningStore(MemoryCatalogue):
     async def dequeue_many_rollouts(
         self, limit: int = 1, worker_id: str | None = None, *, idempotency_key: str | None = None
     ) -> list[AttemptedRollout]:
-        """Claim up to `limit`."""
         if limit <= 0:
             return []
         with self.tables.lock:
@@ -127,7 +126,6 @@ class InMemoryLightningStore(MemoryCatalogue):
             return claimed
 
     async def start_attempt(self, rollout_id: str, worker_id: str | None = None) -> AttemptedRollout:
-        """One more attempt by hand."""
         with self.tables.lock:
             row = self.tables.queued_row(rollout_id)
             if row.status is RolloutStatus.CANCELLED:
@@ -231,7 +229,6 @@ class InMemoryLightningStore(MemoryCatalogue):
             return _copy(row.shown())
 
     async def delete_rollout(self, rollout_id: str) -> None:
-        """Remove an ended rollout of no run."""
         with self.tables.lock:
             row = self.tables.row(rollout_id)
             if row.run is not None:
@@ -246,13 +243,11 @@ class InMemoryLightningStore(MemoryCatalogue):
                     worker.current_rollout_id = worker.current_attempt_id = None
 
     async def get_rollout_by_id(self, rollout_id: str) -> Rollout | AttemptedRollout | None:
-        """None where it is unknown."""
         with self.tables.lock:
             row = self.tables.rollouts.get(rollout_id)
             return _copy(row.shown()) if row else None
 
     async def get_latest_attempt(self, rollout_id: str) -> Attempt | None:
-        """None where there is none."""
         with self.tables.lock:
             row = self.tables.rollouts.get(rollout_id)
             return _copy(row.newest.shown()) if row and row.newest else None
@@ -304,12 +299,10 @@ class InMemoryLightningStore(MemoryCatalogue):
     async def add_otel_span(
         self, rollout_id: str, attempt_id: str, readable_span: Any, sequence_id: int | None = None
     ) -> Span | None:
-        """Keep an OpenTelemetry `ReadableSpan`."""
         number = NEXT_NUMBER if sequence_id is None else sequence_id
         return await self.add_span(span_of(rollout_id, attempt_id, number, readable_span))
 
     async def get_many_span_sequence_ids(self, rollout_attempt_ids: Sequence[tuple[str, str]]) -> list[int]:
-        """One for each pair, in order."""
         with self.tables.lock:
             rows = [self.tables.row(rollout_id) for rollout_id, _ in rollout_attempt_ids]
             for row, (_, attempt_id) in zip(rows, rollout_attempt_ids, strict=True):
@@ -346,3 +339,24 @@ def _check_status(row: RolloutRow, attempt: AttemptRow, wanted: AttemptStatus) -
 def _copy(row: M) -> M:
     """A copy for the caller, who may change it."""
     return row.model_copy(deep=True)
+
+
+class Sweeper:
+    """Calls `sweep` every so many seconds until it is closed, in a thread of its own, so that no event loop needs to be
+    there for it. It ends with the process, too."""
+
+    def __init__(self, sweep: Callable[[], object], period_seconds: float) -> None:
+        self._sweep = sweep
+        self._period_seconds = period_seconds
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="relight-sweeper", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop; returns when it has."""
+        self._closed.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._closed.wait(self._period_seconds):
+            self._sweep()

@@ -112,6 +112,11 @@ class MemoryCall:
     version_start: int | None
     version_end: int | None
 
+    def handed_again(self, delivered: Literal["no", "unknown"]) -> UndeliveredCall:
+        """The call as a gateway hands its answer out once more."""
+        known = self.record.model_dump(include={"call_number", "request_hash", "response"})
+        return UndeliveredCall(**known, delivered=delivered)
+
 
 @dataclass
 class AttemptRow:
@@ -176,26 +181,12 @@ class AttemptRow:
 
     def undelivered(self) -> list[UndeliveredCall]:
         """Calls whose answer may not have arrived."""
-        return [
-            UndeliveredCall(
-                call_number=number,
-                request_hash=call.record.request_hash,
-                delivered=call.delivered,
-                response=call.record.response,
-            )
-            for number, call in sorted(self.calls.items())
-            if call.delivered != "yes"
-        ]
+        return [call.handed_again(call.delivered) for _, call in sorted(self.calls.items()) if call.delivered != "yes"]
 
     def recalled(self, number: int) -> UndeliveredCall | None:
         """A call whose answer did not arrive after all."""
         call = self.calls.get(number)
-        if call is None:
-            return None
-        record = call.record
-        return UndeliveredCall(
-            call_number=number, request_hash=record.request_hash, delivered="unknown", response=record.response
-        )
+        return call and call.handed_again("unknown")
 
     def has_unresolved_failure(self) -> bool:
         """A call that the platform failed, without a later call of the same request."""

@@ -5,6 +5,10 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from types import CoroutineType
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from relight.errors import ConflictError, NotFoundError
 from relight.store.attempts.tokens import attempt_token, new_attempt_id, new_key, token_hash
@@ -270,3 +274,27 @@ class Tables:
 def _storable(span: Span) -> Span:
     times = {"start_time": storable_time(span.start_time), "end_time": storable_time(span.end_time)}
     return Span.model_validate(storable(span.model_dump(exclude=set(times))) | times)
+
+
+class OverTables(Protocol):
+    """A store that reads and writes tables."""
+
+    tables: Tables
+
+
+S = TypeVar("S", bound=OverTables)
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def locked(
+    method: Callable[Concatenate[S, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[S, P], CoroutineType[Any, Any, R]]:
+    """A method that holds the lock of its tables. It awaits nothing but methods of its own kind, so it never waits."""
+
+    @wraps(method)
+    async def call(self: S, *args: P.args, **options: P.kwargs) -> R:
+        with self.tables.lock:
+            return await method(self, *args, **options)
+
+    return call

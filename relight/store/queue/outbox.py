@@ -70,11 +70,11 @@ async def dispatch(database: Database, client: Client, queue: str = names.ORCHES
     """
     total = 0
     while True:
-        async with database.transaction() as connection:
-            orders = await database.fetch("claim_outbox", BATCH, connection=connection)
+        async with database.transaction() as tx:
+            orders = await tx.fetch("claim_outbox", BATCH)
             answers = await _carry_out(database, client, queue, orders)
             done = [order["id"] for order, error in zip(orders, answers, strict=True) if error is None]
-            await database.execute("outbox_started", done, connection=connection)
+            await tx.execute("outbox_started", done)
         total += len(done)
         for error in filter(None, answers):
             raise error

@@ -36,16 +36,10 @@ ROLLOUTS = Table(
     "rollouts r",
     ("r.created_at", "r.rollout_id"),
     {
-        "rollout_id": "r.rollout_id",
+        **{name: f"r.{name}" for name in ("rollout_id", "mode", "resources_id", "status", "run", "step")},
+        **{name: f"r.{name}" for name in ("failure_class", "reward")},
         "start_time": "r.created_at",
         "end_time": "r.ended_at",
-        "mode": "r.mode",
-        "resources_id": "r.resources_id",
-        "status": "r.status",
-        "run": "r.run",
-        "step": "r.step",
-        "failure_class": "r.failure_class",
-        "reward": "r.reward",
     },
     cursors.ROLLOUTS,
 )
@@ -54,16 +48,11 @@ ATTEMPTS = Table(
     "attempts a",
     ("sequence_id",),
     {
-        "attempt_id": "attempt_id",
-        "rollout_id": "rollout_id",
-        "sequence_id": "sequence_id",
+        **{name: name for name in ("attempt_id", "rollout_id", "sequence_id", "status", "worker_id")},
+        **{name: name for name in ("failure_class", "reward")},
         "start_time": "started_at",
         "end_time": "ended_at",
-        "status": "status",
-        "worker_id": "worker_id",
         "last_heartbeat_time": "last_heartbeat",
-        "failure_class": "failure_class",
-        "reward": "reward",
     },
 )
 RESOURCES = Table(

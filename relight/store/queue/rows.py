@@ -22,7 +22,7 @@ from relight.types import names
 from relight.types.payloads import RolloutInput
 from relight.types.resources import NamedResources
 from relight.types.rollout import Attempt, AttemptedRollout, Rollout, RolloutConfig
-from relight.types.store import Dispatch, EnqueueRolloutRequest, ResourcesUpdate, Worker
+from relight.types.store import Dispatch, EnqueueRolloutRequest, ProcessFacts, ResourcesUpdate, Worker
 
 _numbers = itertools.count(secrets.randbits(16))
 _RESOURCES: TypeAdapter[NamedResources] = TypeAdapter(NamedResources)
@@ -64,7 +64,7 @@ def resources_json(resources: NamedResources) -> dict[str, Any]:
     return storable(_RESOURCES.dump_python(_RESOURCES.validate_python(resources), mode="json"))
 
 
-REPORTED = ("kind", "pid", "version", "serves", "queues", "doing", "memory_bytes", "gpus")
+REPORTED = ("kind", *ProcessFacts.model_fields)
 
 
 def worker_of(row: asyncpg.Record) -> Worker:

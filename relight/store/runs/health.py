@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from relight.store.database import Connection, Database
+from relight.store.database import Database, Transaction
+from relight.store.runs.rows import RunRow, get_run
 from relight.types import names
 from relight.types.rollout import PLATFORM_FAILURES, FailureClass
 from relight.types.run_file import Failures
@@ -59,31 +60,26 @@ def _counts(failed: Mapping[str, int]) -> str:
     )
 
 
-async def hold_batch(
-    db: Database, connection: Connection, run: Mapping[str, Any], kind: str, step: int, failures: Failures
-) -> str | None:
+async def hold_batch(tx: Transaction, run: RunRow, kind: str, step: int, failures: Failures) -> str | None:
     """Why a batch without rollouts left to run must not be closed; None if it may be.
 
     A step pauses its run once, and again each time after an operator retried its failed rollouts.
     """
-    rows = await db.fetch("ended_by_class", run["run"], kind, step, connection=connection)
+    rows = await tx.fetch("ended_by_class", run.run, kind, step)
     verdict = assess_failures(failures, {row["failure_class"]: row["number"] for row in rows})
     if verdict is None:
         return None
-    retries = await db.value("retries_asked", run["run"], step, connection=connection)
-    key = f"{ACTOR}/pause/{run['run']}/{kind}-{step}/{retries}"
-    if await db.row("audit_of_request", key, connection=connection):
-        return (run["pause_reason"] or "the run is paused") if run["paused"] else None
-    reason = await _reason(db, connection, run["run"], kind, step, verdict)
-    await pause(db, connection, run, reason, step, key)
+    retries = await tx.value("retries_asked", run.run, step)
+    key = f"{ACTOR}/pause/{run.run}/{kind}-{step}/{retries}"
+    if await tx.row("audit_of_request", key):
+        return (run.pause_reason or "the run is paused") if run.paused else None
+    reason = await _reason(tx, run.run, kind, step, verdict)
+    await pause(tx, run, reason, step, key)
     return reason
 
 
-async def _reason(
-    db: Database, connection: Connection, run: str, kind: str, step: int, verdict: TooManyFailures
-) -> str:
-    example = await db.row("example_failure", run, kind, step, verdict.classes, connection=connection)
-    assert example is not None
+async def _reason(tx: Transaction, run: str, kind: str, step: int, verdict: TooManyFailures) -> str:
+    example = await tx.one("example_failure", run, kind, step, verdict.classes)
     where = f"step {step}" if kind == "train" else f"the evaluation of version {step}"
     error = example["failure"].splitlines()[0][:ERROR_LENGTH]
     return (f"{where}: {verdict.text}; for example {example['rollout_id']}: {error}. {_advice(run, verdict.classes)}")[
@@ -97,39 +93,35 @@ def _advice(run: str, classes: list[str]) -> str:
     return f"Fix {what}, then `relight retry {run} --failed` runs them again once the run is resumed"
 
 
-async def pause(
-    db: Database, connection: Connection, run: Mapping[str, Any], reason: str, step: int | None, key: str
-) -> None:
+async def pause(tx: Transaction, run: RunRow, reason: str, step: int | None, key: str) -> None:
     """Pause a run automatically, with an audit row."""
-    await db.execute("set_paused", run["run"], True, reason, connection=connection)
+    await tx.execute("set_paused", run.run, True, reason)
     after = {"paused": True, "reason": reason}
-    columns = (None, ACTOR, names.PAUSE, run["paused"], after, step, None, key)
-    await db.execute("insert_audit", run["run"], *columns, connection=connection)
+    columns = (None, ACTOR, names.PAUSE, run.paused, after, step, None, key)
+    await tx.execute("insert_audit", run.run, *columns)
 
 
-async def check_rewards(
-    db: Database, connection: Connection, run: str, step: int, failures: Failures
-) -> dict[str, str] | None:
+async def check_rewards(tx: Transaction, run: str, step: int, failures: Failures) -> dict[str, str] | None:
     """Add or remove the warning that all rewards of each group of the last steps are equal; returns all warnings if any
     changed.
     """
     steps = failures.warn_equal_rewards
     text = None
-    if steps is not None and await _are_flat(db, connection, run, step, steps, failures):
+    if steps is not None and await _are_flat(tx, run, step, steps, failures):
         which = f"steps {step - steps + 1} to {step}" if steps > 1 else f"step {step}"
         text = (
             f"in every group of {which} all rewards were equal, so every advantage is 0 and nothing is learned; "
             f"look at `relight rollouts {run}`, the temperature, and whether the tasks are too easy or too hard"
         )
-    return await db.value("set_warning", run, EQUAL_REWARDS, text, connection=connection)
+    return await tx.value("set_warning", run, EQUAL_REWARDS, text)
 
 
-async def _are_flat(db: Database, connection: Connection, run: str, step: int, steps: int, failures: Failures) -> bool:
+async def _are_flat(tx: Transaction, run: str, step: int, steps: int, failures: Failures) -> bool:
     given = {kind.value: reward for kind, reward in failures.rewards.items()}
-    last = await db.fetch("flat_groups", run, step, step, given, connection=connection)
+    last = await tx.fetch("flat_groups", run, step, step, given)
     if step < steps or not last or last[0]["flat"] < last[0]["groups"]:
         return False  # most steps end here, without a check of earlier ones
-    rows = await db.fetch("flat_groups", run, step - steps + 1, step, given, connection=connection)
+    rows = await tx.fetch("flat_groups", run, step - steps + 1, step, given)
     return len(rows) == steps and all(row["flat"] == row["groups"] for row in rows)
 
 
@@ -156,22 +148,22 @@ async def find_stalls(db: Database) -> list[Stall]:
 
 
 async def _note_stall(db: Database, run: Mapping[str, Any], wants_pause: bool, is_still: bool) -> Stall | None:
-    async with db.transaction() as connection:
-        row = await db.row("lock_run", run["run"], connection=connection)
-        if row is None or row["status"] != "running" or row["paused"] or row["epoch"] != run["epoch"]:
+    async with db.transaction() as tx:
+        row = await get_run(tx, run["run"], lock=True)
+        if row.status != "running" or row.paused or row.epoch != run["epoch"]:
             return None
-        text = await _stall_text(db, connection, run) if is_still else None
-        warnings = await db.value("set_warning", run["run"], STALLED, text, connection=connection)
+        text = await _stall_text(tx, run) if is_still else None
+        warnings = await tx.value("set_warning", run["run"], STALLED, text)
         if is_still and wants_pause:
             assert text is not None
             key = f"{ACTOR}/stalled/{run['run']}/{run['moved_at'].isoformat()}"
-            await pause(db, connection, dict(row), text, None, key)
-            warnings = warnings or row["warnings"]
+            await pause(tx, row, text, None, key)
+            warnings = warnings or row.warnings
     return None if warnings is None else Stall(run["run"], run["epoch"], is_still and wants_pause, warnings)
 
 
-async def _stall_text(db: Database, connection: Connection, run: Mapping[str, Any]) -> str:
-    oldest = await db.row("under_way", run["run"], connection=connection)
+async def _stall_text(tx: Transaction, run: Mapping[str, Any]) -> str:
+    oldest = await tx.row("under_way", run["run"])
     text = f"nothing has ended since {run['moved_at']:%Y-%m-%d %H:%M:%S} UTC (phase: {run['phase']})"
     if oldest is None:
         return f"{text}; no attempt is under way"

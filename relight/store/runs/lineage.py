@@ -7,12 +7,13 @@ kept on disk.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 
 from relight.errors import ConfigError
-from relight.store.database import Connection, Database
+from relight.store.database import Database, Transaction
+from relight.store.runs.rows import RunRow, find_run, get_run
+from relight.types.names import POLICY
 from relight.types.payloads import BeginInput, Parent
 from relight.types.run_file import RunFile
 
@@ -26,11 +27,11 @@ def total_steps(file: RunFile, rows: int) -> int:
 
 async def inherited_sets(db: Database, begin: BeginInput) -> dict[str, str]:
     """Data sets that a run shares with its parent, as they were when the parent read them."""
-    parent = await db.row("get_run", begin.parent.run) if begin.parent else None
+    parent = await find_run(db, begin.parent.run) if begin.parent else None
     if parent is None:
         return {}
-    before, now = RunFile.model_validate(parent["file"]).data, begin.file.data
-    ids = {"train": parent["train_dataset"], "evaluation": parent["eval_dataset"]}
+    before, now = parent.file.data, begin.file.data
+    ids = {"train": parent.train_dataset, "evaluation": parent.eval_dataset}
     return {name: f"dataset:{ids[name]}" for name in ids if ids[name] and getattr(before, name) == getattr(now, name)}
 
 
@@ -45,69 +46,62 @@ def missing_checkpoint(run: str, step: int, deleted_at: datetime | None, there: 
     )
 
 
-async def record_lineage(db: Database, connection: Connection, begin: BeginInput, rows: int) -> None:
+async def record_lineage(tx: Transaction, begin: BeginInput, parent: Parent, rows: int) -> None:
     """Record the parent of a new run.
 
     Raises:
         ConfigError: the parent lacks the checkpoint or steps that the run needs; the message lists those that exist.
     """
-    parent = begin.parent
-    assert parent is not None
-    row = await db.row("get_run", parent.run, connection=connection)
+    row = await find_run(tx, parent.run)
     if row is None:
         raise ConfigError(f"parent: there is no run {parent.run!r}; `relight runs` lists them")
     if parent.replay:
-        await _check_replay(db, connection, dict(row), begin)
+        await _check_replay(tx, row, begin, parent.step)
     elif total_steps(begin.file, rows) <= parent.step:
         raise ConfigError(f"steps: the run would end at or before step {parent.step}, where it starts; set more steps")
     if parent.step > 0:
-        await _start_from(db, connection, begin.run, parent)
-    resources = await _resources(db, connection, dict(row), begin)
-    columns = (parent.run, parent.step, parent.replay, resources["resources_id"], resources["resources_version"])
-    await db.execute("set_parent", begin.run, *columns, connection=connection)
+        await _start_from(tx, begin.run, parent)
+    resources = await _resources(tx, row, begin, parent.step)
+    columns = (parent.run, parent.step, parent.replay, *resources)
+    await tx.execute("set_parent", begin.run, *columns)
     before, after = {"run": parent.run, "step": parent.step}, {"run": begin.run}
     action = "replay" if parent.replay else "fork"
     audit = (None, begin.actor, action, before, after, parent.step + 1, None, f"{action}/{begin.run}")
-    await db.execute("insert_audit", begin.run, *audit, connection=connection)
+    await tx.execute("insert_audit", begin.run, *audit)
 
 
-async def _start_from(db: Database, connection: Connection, run: str, parent: Parent) -> None:
+async def _start_from(tx: Transaction, run: str, parent: Parent) -> None:
     """The parent's version becomes the child's, under the same number."""
-    version = await db.row("fork_version", parent.run, parent.step, connection=connection)
+    version = await tx.row("fork_version", parent.run, POLICY, parent.step)
     if version is None:
-        found = await db.fetch("checkpointed_versions", parent.run, connection=connection)
-        lost = await db.row("get_version", parent.run, parent.step, connection=connection)
+        found = await tx.fetch("checkpointed_versions", parent.run, POLICY)
+        lost = await tx.row("get_version", parent.run, POLICY, parent.step)
         deleted_at = lost["checkpoint_deleted_at"] if lost else None
         there = [int(row["version"]) for row in found]
         raise ConfigError(missing_checkpoint(parent.run, parent.step, deleted_at, there))
+    key = (run, POLICY, parent.step)
     columns = ("fence", "weights_hash", "export_path", "checkpoint_path")
-    await db.execute("insert_version", run, parent.step, *(version[name] for name in columns), connection=connection)
+    await tx.execute("insert_version", *key, *(version[name] for name in columns))
     columns = ("export_digest", "checkpoint_digest", "export_bytes", "checkpoint_bytes")
-    await db.execute("describe_files", run, parent.step, *(version[name] for name in columns), connection=connection)
+    await tx.execute("describe_files", *key, *(version[name] for name in columns))
 
 
-async def _check_replay(db: Database, connection: Connection, parent: Mapping[str, Any], begin: BeginInput) -> None:
-    assert begin.parent is not None
-    name, first = parent["run"], begin.parent.step
-    if parent["replays"]:
-        raise ConfigError(f"run {name} is a replay itself: replay its parent, {parent['parent_run']}")
-    if first < int(parent["parent_step"] or 0):
-        raise ConfigError(f"run {name} begins after step {parent['parent_step']}: replay it from there")
-    recorded = int(await db.value("last_recorded_step", name, connection=connection))
+async def _check_replay(tx: Transaction, parent: RunRow, begin: BeginInput, first: int) -> None:
+    name = parent.run
+    if parent.replays:
+        raise ConfigError(f"run {name} is a replay itself: replay its parent, {parent.parent_run}")
+    if first < parent.first_version:
+        raise ConfigError(f"run {name} begins after step {parent.parent_step}: replay it from there")
+    recorded = int(await tx.value("last_recorded_step", name))
     last = min(recorded, begin.file.steps or recorded)
     if last <= first:
         raise ConfigError(f"run {name} has no recorded step after {first} that could be replayed")
-    await db.execute("set_total_steps", begin.run, last, connection=connection)
+    await tx.execute("set_total_steps", begin.run, last)
 
 
-async def _resources(
-    db: Database, connection: Connection, parent: Mapping[str, Any], begin: BeginInput
-) -> Mapping[str, Any]:
-    """The row whose resources the run has: that of the parent's step, unless the file gives others."""
-    assert begin.parent is not None
-    if begin.file.resources == parent["file"].get("resources", {}):
-        step = await db.row("get_step", parent["run"], begin.parent.step, connection=connection)
-        return dict(step) if step and step["resources_id"] else parent
-    own = await db.row("get_run", begin.run, connection=connection)
-    assert own is not None
-    return dict(own)
+async def _resources(tx: Transaction, parent: RunRow, begin: BeginInput, step: int) -> tuple[str | None, int | None]:
+    """The run's resources: those of the parent's step, unless the file gives others."""
+    if begin.file.resources != parent.file.resources:
+        return (await get_run(tx, begin.run)).resources
+    row = await tx.row("get_step", parent.run, step)
+    return (row["resources_id"], row["resources_version"]) if row and row["resources_id"] else parent.resources

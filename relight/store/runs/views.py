@@ -10,8 +10,9 @@ import asyncpg
 import orjson
 
 from relight.errors import NotFoundError
-from relight.store.database import Connection, Database
+from relight.store.database import Database, Queries
 from relight.store.workers import GONE_SECONDS
+from relight.types.names import POLICY
 from relight.types.views import (
     AttemptView,
     AuditView,
@@ -56,23 +57,23 @@ async def get_run(database: Database, run: str) -> RunView:
     Raises:
         NotFoundError: there is no such run.
     """
-    async with database.transaction() as connection:
-        rows = await database.fetch("view_runs", run, 1, connection=connection)
+    async with database.transaction() as tx:
+        rows = await tx.fetch("view_runs", run, 1)
         if not rows:
             raise NotFoundError(f"there is no run {run!r}; `relight runs` lists them")
-        marks = await database.row("view_version_marks", run, connection=connection)
-        engines = await database.fetch("view_engines", run, connection=connection)
-        hosts = await database.fetch("view_gpu_hosts", run, connection=connection)
+        marks = await tx.row("view_version_marks", run, POLICY)
+        engines = await tx.fetch("view_engines", run)
+        hosts = await tx.fetch("view_gpu_hosts", run)
         return RunView.model_validate(
             {
                 **dict(rows[0]),
                 **dict(marks or {}),
-                "rewards": await _rewards(database, run, connection),
-                "evaluations": await _evaluations(database, run, connection),
+                "rewards": await _rewards(tx, run),
+                "evaluations": await _evaluations(tx, run),
                 "engines": [dict(row) for row in engines],
                 "gpu_hosts": [dict(row) for row in hosts],
-                "open_step": await _open_step(database, run, connection),
-                "open_evaluation": await _open_evaluation(database, run, rows[0]["phase"], connection),
+                "open_step": await _open_step(tx, run),
+                "open_evaluation": await _open_evaluation(tx, run, rows[0]["phase"]),
             }
         )
 
@@ -81,7 +82,7 @@ async def list_steps(
     database: Database, run: str, *, after: int = 0, recorded: bool | None = None, limit: int = 200
 ) -> list[StepView]:
     """Training steps after `after`, oldest first."""
-    return await _steps(database, run, after, recorded, limit, None)
+    return await _steps(database, run, after, recorded, limit)
 
 
 async def list_rollouts(
@@ -158,55 +159,49 @@ async def get_cluster(database: Database) -> ClusterView:
     )
 
 
-async def _rewards(database: Database, run: str, connection: Connection) -> dict[int, float]:
-    rows = await database.fetch("view_rewards_by_step", run, connection=connection)
+async def _rewards(database: Queries, run: str) -> dict[int, float]:
+    rows = await database.fetch("view_rewards_by_step", run)
     return {row["step"]: row["reward"] for row in rows}
 
 
-async def _evaluations(database: Database, run: str, connection: Connection) -> list[EvaluationView]:
+async def _evaluations(database: Queries, run: str) -> list[EvaluationView]:
     found: dict[int, dict[str, Any]] = defaultdict(dict)
-    for row in await database.fetch("view_evaluations", run, connection=connection):
+    for row in await database.fetch("view_evaluations", run):
         name, _, source = row["name"].removeprefix("eval/").partition("/")
         place = found[row["step"]].setdefault("sources", {}).setdefault(source, {}) if source else found[row["step"]]
         place[name] = row["value"]
     return [EvaluationView.model_validate({"version": version, **all_}) for version, all_ in sorted(found.items())]
 
 
-async def _steps(
-    database: Database, run: str, after: int, recorded: bool | None, limit: int, connection: Connection | None
-) -> list[StepView]:
-    rows = await database.fetch("view_steps", run, after, recorded, min(limit, MAX_PAGE), connection=connection)
+async def _steps(database: Queries, run: str, after: int, recorded: bool | None, limit: int) -> list[StepView]:
+    rows = await database.fetch("view_steps", run, after, recorded, min(limit, MAX_PAGE))
     if not rows:
         return []
-    counts = await _counts(database, run, "train", rows[0]["step"], rows[-1]["step"], connection)
+    counts = await _counts(database, run, "train", rows[0]["step"], rows[-1]["step"])
     return [
         StepView.model_validate({**dict(row), "rollouts": counts.get(row["step"], Counts()).model_dump()})
         for row in rows
     ]
 
 
-async def _open_step(database: Database, run: str, connection: Connection) -> StepView | None:
-    found = await _steps(database, run, 0, False, 1, connection)
+async def _open_step(database: Queries, run: str) -> StepView | None:
+    found = await _steps(database, run, 0, False, 1)
     return found[0] if found else None
 
 
-async def _open_evaluation(
-    database: Database, run: str, phase: str | None, connection: Connection
-) -> OpenEvaluation | None:
+async def _open_evaluation(database: Queries, run: str, phase: str | None) -> OpenEvaluation | None:
     if phase != "evaluating":
         return None
-    version = await database.value("view_open_evaluation", run, connection=connection)
+    version = await database.value("view_open_evaluation", run)
     if version is None:
         return None
-    counts = await _counts(database, run, "eval", version, version, connection)
+    counts = await _counts(database, run, "eval", version, version)
     return OpenEvaluation(version=version, rollouts=counts[version])
 
 
-async def _counts(
-    database: Database, run: str, kind: str, first: int, last: int, connection: Connection | None
-) -> dict[int, Counts]:
+async def _counts(database: Queries, run: str, kind: str, first: int, last: int) -> dict[int, Counts]:
     by_step: dict[int, list[asyncpg.Record]] = defaultdict(list)
-    for row in await database.fetch("view_counts", run, kind, first, last, connection=connection):
+    for row in await database.fetch("view_counts", run, kind, first, last):
         by_step[row["step"]].append(row)
     return {step: _sum_up(rows) for step, rows in by_step.items()}
 

@@ -137,8 +137,7 @@ class SpanIngest:
         bodies = [(item, *body) for item, kept in enumerate(columns[BODY_COLUMN], 1) for body in kept]
         items, hashes, packed = zip(*bodies, strict=True) if bodies else ((), (), ())
         separator, texts = joined(columns[:BODY_COLUMN])
-        row = await self.database.row("ingest_spans", separator, *texts, items, hashes, packed)
-        assert row is not None, "a function without rows answers with one"
+        row = await self.database.one("ingest_spans", separator, *texts, items, hashes, packed)
         return [Outcome(*verdict) for verdict in zip(row["verdicts"], row["sequences"], strict=True)]
 
 

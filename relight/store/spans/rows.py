@@ -147,22 +147,20 @@ def _row(span: Span, packer: Packer, redactor: Redactor) -> SpanRow:
     )
 
 
-async def read_spans(database: Database, rows: Iterable[Any], connection: Any = None) -> list[Span]:
+async def read_spans(database: Database, rows: Iterable[Any]) -> list[Span]:
     """Rows of `spans`, all columns of them, as spans."""
     found = list(rows)
     wanted: dict[date, set[bytes]] = defaultdict(set)
     for row in found:
         if row["bodies"]:
-            wanted[row["day"]].update(bytes.fromhex(digest) for digest in _hashes(row["bodies"]))
+            refs = dict(row["bodies"])
+            digests = [*refs.pop("attributes", {}).values(), *refs.values()]
+            wanted[row["day"]].update(map(bytes.fromhex, digests))
     bodies: dict[tuple[date, str], Any] = {}
     for day, hashes in wanted.items():
-        for row in await database.fetch("span_bodies", day, list(hashes), connection=connection):
+        for row in await database.fetch("span_bodies", day, list(hashes)):
             bodies[day, row["hash"]] = unpack_body(row["body"])
     return [_span(row, bodies) for row in found]
-
-
-def _hashes(refs: Mapping[str, Any]) -> list[str]:
-    return [*refs.get("attributes", {}).values(), *(value for key, value in refs.items() if key != "attributes")]
 
 
 def _span(row: Any, bodies: Mapping[tuple[date, str], Any]) -> Span:

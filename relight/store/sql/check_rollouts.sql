@@ -212,4 +212,4 @@ where o.workflow_type = 'RolloutWorkflow' and o.started_at is null and o.workflo
 
 -- name: check_leases_fences
 -- No two leases have the same fence.
-select fence, array_agg(name) as leases from leases group by fence having count(*) > 1
+select fence, array_agg(name || ' of ' || policy) as leases from leases group by fence having count(*) > 1

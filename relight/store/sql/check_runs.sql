@@ -2,10 +2,10 @@
 -- The comment under a name is what the invariant says; a row is who breaks it.
 
 -- name: check_ledger_repeats
--- No attempt is consumed by two steps, in whatever run but a replay.
-select l.attempt_id, array_agg(l.run || ' step ' || l.step order by l.run, l.step) as consumed_by
+-- No attempt is consumed by two steps of a policy, in whatever run but a replay.
+select l.policy, l.attempt_id, array_agg(l.run || ' step ' || l.step order by l.run, l.step) as consumed_by
 from step_rollouts l join runs u on u.run = l.run and not u.replays
-group by l.attempt_id having count(*) > 1
+group by l.policy, l.attempt_id having count(*) > 1
 
 -- name: check_ledger_counted
 -- What a step consumed is the attempt that counts for its rollout.
@@ -57,22 +57,23 @@ where s.step > 0 and s.status = 'recorded' and not s.unchanged
   and not exists (select from step_rollouts l where l.run = s.run and l.step = s.step)
 
 -- name: check_rows_ledgered
--- A training row is of an attempt that its step consumed.
-select t.run, t.step, t.row_number, t.rollout_id, t.attempt_id
+-- A training row is of an attempt that its step consumed for the same policy.
+select t.run, t.policy, t.step, t.row_number, t.rollout_id, t.attempt_id
 from training_rows t
 where not exists (
     select from step_rollouts l
-    where l.run = t.run and l.step = t.step and l.rollout_id = t.rollout_id and l.attempt_id = t.attempt_id)
+    where l.run = t.run and l.policy = t.policy and l.step = t.step
+      and l.rollout_id = t.rollout_id and l.attempt_id = t.attempt_id)
 
 -- name: check_rows_numbered
--- A step's training rows are numbered from 0 without gaps.
-select run, step, count(*) as number_of_rows, min(row_number) as first, max(row_number) as last
-from training_rows group by run, step
+-- A step's training rows of a policy are numbered from 0 without gaps.
+select run, policy, step, count(*) as number_of_rows, min(row_number) as first, max(row_number) as last
+from training_rows group by run, policy, step
 having min(row_number) <> 0 or max(row_number) <> count(*) - 1
 
 -- name: check_rows_shape
 -- Mask and logprobs of a training row are as long as its response, and both advantage and weight are numbers.
-select run, step, row_number, cardinality(response_ids) as tokens, cardinality(mask) as mask,
+select run, policy, step, row_number, cardinality(response_ids) as tokens, cardinality(mask) as mask,
        cardinality(sampled_logprobs) as sampled, cardinality(trainer_logprobs) as trainer, advantage, weight
 from training_rows
 where cardinality(mask) <> cardinality(response_ids) or cardinality(sampled_logprobs) <> cardinality(response_ids)
@@ -86,6 +87,14 @@ from training_rows t
 join rollouts r using (rollout_id)
 join generations g on g.day = r.day and g.attempt_id = t.attempt_id and g.call_number = any (t.calls)
 where g.delivered <> 'yes'
+
+-- name: check_rows_model
+-- Training rows of a policy are made of calls that it answered.
+select distinct t.run, t.policy, t.step, t.attempt_id, g.call_number, g.model
+from training_rows t
+join rollouts r using (rollout_id)
+join generations g on g.day = r.day and g.attempt_id = t.attempt_id and g.call_number = any (t.calls)
+where g.model is distinct from t.policy
 
 -- name: check_step_gaps
 -- A run's steps follow one another without gaps.
@@ -113,46 +122,50 @@ from rollouts r left join steps s on s.run = r.run and s.step = r.step
 where r.kind = 'train' and (s.step is null or r.batch is null or r.batch not between 0 and s.batches - 1)
 
 -- name: check_step_version
--- A recorded step has made its policy version.
-select s.run, s.step from steps s
+-- A recorded step has made a version of each policy of its run.
+select s.run, p.policy, s.step
+from steps s left join (select distinct run, policy from policy_versions) p on p.run = s.run
 where s.step > 0 and s.status = 'recorded'
-  and not exists (select from policy_versions v where v.run = s.run and v.version = s.step)
+  and not exists (select from policy_versions v where v.run = s.run and v.policy = p.policy and v.version = s.step)
 
 -- name: check_version_step
 -- A policy version comes out of a step whose ledger is written.
-select v.run, v.version, s.status
+select v.run, v.policy, v.version, s.status
 from policy_versions v
 join runs u on u.run = v.run
 left join steps s on s.run = v.run and s.step = v.version
 where v.version > coalesce(u.parent_step, 0) and coalesce(s.status not in ('ledgered', 'recorded'), true)
 
 -- name: check_version_gaps
--- A run's policy versions follow one another without gaps; a fork's, from the version that it started from.
-select v.run, v.version from policy_versions v join runs u on u.run = v.run
-where v.version > greatest(u.parent_step, (select min(version) from policy_versions f where f.run = v.run))
-  and not exists (select from policy_versions b where b.run = v.run and b.version = v.version - 1)
+-- The versions of a run's policy follow one another without gaps; a fork's, from the version that it started from.
+select v.run, v.policy, v.version from policy_versions v join runs u on u.run = v.run
+where v.version > greatest(u.parent_step, (
+    select min(version) from policy_versions f where f.run = v.run and f.policy = v.policy))
+  and not exists (
+    select from policy_versions b where b.run = v.run and b.policy = v.policy and b.version = v.version - 1)
 
 -- name: check_version_files
 -- A published version names its export and the hash of its weights; a checkpoint says when it was complete.
-select run, version, weights_hash, export_path, checkpoint_path, checkpointed_at from policy_versions
+select run, policy, version, weights_hash, export_path, checkpoint_path, checkpointed_at from policy_versions
 where weights_hash = '' or export_path = '' or checkpoint_path = '' or checkpoint_path <> '' and checkpointed_at is null
 
 -- name: check_version_fences
--- Later versions were made under later leases.
-select v.run, v.version, v.fence, b.fence as fence_before
-from policy_versions v join policy_versions b on b.run = v.run and b.version = v.version - 1
+-- Later versions of a policy were made under later leases.
+select v.run, v.policy, v.version, v.fence, b.fence as fence_before
+from policy_versions v join policy_versions b on b.run = v.run and b.policy = v.policy and b.version = v.version - 1
 where v.fence < b.fence
 
 -- name: check_engine_version
--- An engine that takes calls holds a published version of its run.
-select e.engine_id, e.run, e.state, e.version from engines e
+-- An engine that takes calls holds a published version of its policy.
+select e.engine_id, e.run, e.policy, e.state, e.version from engines e
 where e.state = 'ready' and not exists (
-    select from policy_versions v where v.run = e.run and v.version = e.version)
+    select from policy_versions v where v.run = e.run and v.policy = e.policy and v.version = e.version)
 
 -- name: check_engine_loads
 -- What an engine acknowledged was published.
-select e.engine_id, e.load, e.run, e.version from engine_loads e
-where not exists (select from policy_versions v where v.run = e.run and v.version = e.version)
+select e.engine_id, e.load, e.run, e.policy, e.version from engine_loads e
+where not exists (
+    select from policy_versions v where v.run = e.run and v.policy = e.policy and v.version = e.version)
 
 -- name: check_run_ended
 -- A run that has ended says when, one that runs doesn't.

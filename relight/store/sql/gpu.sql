@@ -55,10 +55,11 @@ update engines set state = 'stopped', updated_at = now()
 where host = $1 and state in ('starting', 'ready', 'loading')
 
 -- name: upsert_engine
-insert into engines (engine_id, host, run, url, model, state, pid) values ($1, $2, $3, $4, $5, 'starting', $6)
+insert into engines (engine_id, host, run, policy, url, model, state, pid)
+values ($1, $2, $3, $4, $5, $6, 'starting', $7)
 on conflict (engine_id) do update
-set host = $2, run = $3, url = $4, model = $5, state = 'starting', version = null, pid = $6, updated_at = now(),
-    fence = case when engines.run = $3 then engines.fence else 0 end
+set host = $2, run = $3, policy = $4, url = $5, model = $6, state = 'starting', version = null, pid = $7,
+    updated_at = now(), fence = case when (engines.run, engines.policy) = ($3, $4) then engines.fence else 0 end
 
 -- name: set_engine_state
 update engines set state = $2, updated_at = now() where engine_id = $1
@@ -68,10 +69,7 @@ update engines set state = $2, updated_at = now() where engine_id = $1
 with loaded as (
     update engines set state = 'ready', version = $2, load = load + 1, fence = $3, updated_at = now()
     where engine_id = $1 and fence <= $3
-    returning engine_id, run, load
+    returning engine_id, run, policy, load
 )
-insert into engine_loads (engine_id, load, run, version) select engine_id, load, run, $2 from loaded
+insert into engine_loads (engine_id, load, run, policy, version) select engine_id, load, run, policy, $2 from loaded
 returning load
-
--- name: engines_of_host
-select engine_id, state, version from engines where host = $1

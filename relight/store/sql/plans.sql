@@ -7,13 +7,13 @@ select step, plan from steps where run = $1 and step > 0 order by step desc limi
 -- name: insert_step
 insert into steps (run, step, status, plan, resources_id, resources_version, batches)
 values ($1, $2, $3, $4, $5, $6, $7)
-on conflict (run, step) do nothing
+on conflict (run, step) do nothing returning *
 
 -- name: insert_replayed_step
 -- A step whose rollouts are its parent's: there is nothing to sample.
 insert into steps (run, step, status, plan, resources_id, resources_version, batches, sampled_at)
 values ($1, $2, 'sampled', $3, $4, $5, 0, now())
-on conflict (run, step) do nothing
+on conflict (run, step) do nothing returning *
 
 -- name: insert_rollouts
 -- One row a place: arrays of group, index, position and batch, in parallel.

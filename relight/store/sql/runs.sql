@@ -6,9 +6,9 @@ select * from runs where run = $1 for update
 select * from runs where run = $1
 
 -- name: insert_run
-insert into runs (run, file, file_hash, driver, total_steps, train_dataset, eval_dataset, resources_id,
+insert into runs (run, file, driver, total_steps, train_dataset, eval_dataset, resources_id,
                   resources_version, phase, temporal_address, temporal_namespace)
-values ($1, $2, $3, $4, $5, $6, $7, $8, $9, 'starting', $10, $11)
+values ($1, $2, $3, $4, $5, $6, $7, $8, 'starting', $9, $10)
 
 -- name: set_parent
 update runs set parent_run = $2, parent_step = $3, replays = $4, resources_id = $5,

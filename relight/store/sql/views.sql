@@ -49,17 +49,19 @@ where o.run = $1 and o.kind = 'eval'
 -- name: view_version_marks
 select max(version) as published, max(version) filter (where checkpoint_path is not null) as checkpointed,
        coalesce(array_agg(version order by version) filter (where checkpoint_path is not null), '{}') as checkpoints
-from policy_versions where run = $1
+from policy_versions where run = $1 and policy = $2
 
 -- name: view_versions
-select version, weights_hash, export_path, checkpoint_path, published_at, checkpointed_at, export_bytes,
+select policy, version, weights_hash, export_path, checkpoint_path, published_at, checkpointed_at, export_bytes,
        checkpoint_bytes, export_deleted_at, checkpoint_deleted_at
-from policy_versions where run = $1 order by version
+from policy_versions where run = $1 order by policy, version
 
 -- name: view_engines
 -- $1 names a run, or null for all. One that has ended shows the version that it held last.
-select engine_id, host, run, state, load, pid, updated_at, case when state in ('dead', 'stopped') then coalesce(version, (
-           select l.version from engine_loads l where l.engine_id = e.engine_id and l.run = e.run
+select engine_id, host, run, policy, state, load, pid, updated_at,
+       case when state in ('dead', 'stopped') then coalesce(version, (
+           select l.version from engine_loads l
+           where l.engine_id = e.engine_id and l.run = e.run and l.policy = e.policy
            order by load desc limit 1)) else version end as version
 from engines e where $1::text is null or run = $1 order by engine_id
 

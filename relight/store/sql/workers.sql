@@ -22,6 +22,6 @@ on conflict (worker_id) do update set kind = excluded.kind, host = excluded.host
 delete from workers where kind <> 'external' and last_heartbeat < now() - make_interval(secs => $1)
 
 -- name: ready_engines
-select engine_id, run, url, model, version, load from engines
+select engine_id, run, policy, url, model, version, load from engines
 where run = $1 and state = 'ready' and version is not null
 order by engine_id

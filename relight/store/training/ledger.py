@@ -17,9 +17,9 @@ import orjson
 
 from relight.adapter.rows import Generation, TrainingRow, temperature_of_logprobs
 from relight.errors import LeaseLostError, NotFoundError
-from relight.store.database import Connection, Database
+from relight.store.database import Database, Transaction
 from relight.store.training.plans import ResolvedPlan
-from relight.types.upstreams import POLICY
+from relight.types.names import POLICY
 
 _HASHED = sorted(set(TrainingRow.model_fields) - {"rollout_id"})
 
@@ -52,6 +52,7 @@ class Version:
     weights_hash: str
     export_path: str
     checkpoint_path: str | None
+    policy: str = POLICY
     fence: int = 0
     """Of the lease under which it was made."""
     export_digest: str | None = None
@@ -113,7 +114,7 @@ async def read_generations(db: Database, run: str, step: int, attempts: Sequence
     """Delivered generations with token ids, by attempt, in order. One without ids is left out, never guessed."""
     days = [row["day"] for row in await db.fetch("days_of_step", run, step)]
     found: dict[str, list[Generation]] = defaultdict(list)
-    for row in await db.fetch("delivered_generations", days, list(attempts)):
+    for row in await db.fetch("delivered_generations", days, list(attempts), POLICY):
         if row["prompt_token_ids"] and row["token_ids"] and row["logprobs"]:
             found[row["attempt_id"]].append(
                 Generation(
@@ -139,8 +140,8 @@ async def write_ledger(
 ) -> str:
     """Write what the step consumes and trains on, once; returns the batch's hash."""
     digest = batch_hash(rows, samples)
-    async with db.transaction() as connection:
-        current = await db.row("lock_step", run, step, connection=connection)
+    async with db.transaction() as tx:
+        current = await tx.row("lock_step", run, step)
         if current is None or current["status"] in ("ledgered", "recorded"):
             return str(current["batch_hash"]) if current else digest
         columns = list(
@@ -154,13 +155,12 @@ async def write_ledger(
             )
         )
         if columns:
-            await db.execute("insert_step_rollouts", run, step, *map(list, columns), connection=connection)
-            await db.execute_many(
+            await tx.execute("insert_step_rollouts", run, POLICY, step, *map(list, columns))
+            await tx.execute_many(
                 "insert_training_row",
-                [(run, step, number, *dict(row).values()) for number, row in enumerate(rows)],
-                connection=connection,
+                [(run, POLICY, step, number, *dict(row).values()) for number, row in enumerate(rows)],
             )
-        await db.execute("step_ledgered", run, step, digest, finite(metrics), connection=connection)
+        await tx.execute("step_ledgered", run, step, digest, finite(metrics))
     return digest
 
 
@@ -168,7 +168,7 @@ async def read_rows(db: Database, run: str, step: int) -> list[TrainingRow]:
     """The rows of a ledgered step, as they were written."""
     return [
         TrainingRow(**{name: row[name] for name in TrainingRow.model_fields})
-        for row in await db.fetch("training_rows_of", run, step)
+        for row in await db.fetch("training_rows_of", run, POLICY, step)
     ]
 
 
@@ -179,17 +179,17 @@ def finite(values: Mapping[str, float]) -> dict[str, float]:
 
 async def get_version(db: Database, run: str, version: int) -> Version | None:
     """A published version, or None."""
-    return _version(await db.row("get_version", run, version))
+    return _version(await db.row("get_version", run, POLICY, version))
 
 
 async def newest_version(db: Database, run: str) -> Version | None:
     """The newest published version, or None."""
-    return _version(await db.row("newest_version", run))
+    return _version(await db.row("newest_version", run, POLICY))
 
 
 async def newest_checkpoint(db: Database, run: str, up_to: int) -> Version | None:
     """The newest version up to `up_to` from which training can continue; version 0 is the given model."""
-    return _version(await db.row("newest_checkpoint", run, up_to))
+    return _version(await db.row("newest_checkpoint", run, POLICY, up_to))
 
 
 def _version(row: Any) -> Version | None:
@@ -215,22 +215,13 @@ async def record_version(
     Raises:
         LeaseLostError: the lease was lost; files that were written under it do not count (rule 15).
     """
-    name, holder, fence = lease
-    async with db.transaction() as connection:
-        await check_lease(db, connection, name, holder, fence)
-        await db.execute(
-            "insert_version",
-            run,
-            version.version,
-            fence,
-            version.weights_hash,
-            version.export_path,
-            version.checkpoint_path,
-            connection=connection,
-        )
+    async with db.transaction() as tx:
+        await check_lease(tx, *lease)
+        files = (version.weights_hash, version.export_path, version.checkpoint_path)
+        await tx.execute("insert_version", run, version.policy, version.version, lease[2], *files)
         measured = finite(metrics or {})
-        await db.execute("step_trained", run, version.version, measured, unchanged, connection=connection)
-        await _describe_files(db, connection, run, version)
+        await tx.execute("step_trained", run, version.version, measured, unchanged)
+        await _describe_files(tx, run, version)
 
 
 async def replace_export(db: Database, run: str, version: Version, lease: tuple[str, str, int]) -> None:
@@ -239,27 +230,26 @@ async def replace_export(db: Database, run: str, version: Version, lease: tuple[
     Raises:
         LeaseLostError: the lease was lost.
     """
-    name, holder, fence = lease
-    async with db.transaction() as connection:
-        await check_lease(db, connection, name, holder, fence)
+    async with db.transaction() as tx:
+        await check_lease(tx, *lease)
         columns = (version.weights_hash, version.export_path)
-        await db.execute("replace_export", run, version.version, *columns, connection=connection)
-        await _describe_files(db, connection, run, version)
+        await tx.execute("replace_export", run, version.policy, version.version, *columns)
+        await _describe_files(tx, run, version)
 
 
-async def _describe_files(db: Database, connection: Connection, run: str, version: Version) -> None:
+async def _describe_files(tx: Transaction, run: str, version: Version) -> None:
     digests = (version.export_digest, version.checkpoint_digest)
     sizes = (version.export_bytes, version.checkpoint_bytes)
-    await db.execute("describe_files", run, version.version, *digests, *sizes, connection=connection)
+    await tx.execute("describe_files", run, version.policy, version.version, *digests, *sizes)
 
 
-async def check_lease(db: Database, connection: Connection, name: str, holder: str, fence: int) -> None:
+async def check_lease(tx: Transaction, name: str, holder: str, fence: int) -> None:
     """Check that a lease is held, and keep it until this transaction ends.
 
     Raises:
         LeaseLostError: the lease was lost.
     """
-    row = await db.row("lock_lease", name, connection=connection)
+    row = await tx.row("lock_lease", name, POLICY)
     if row is None or row["fence"] != fence or row["holder"] != holder:
         raise LeaseLostError(f"lease {name} (fence {fence}) was lost{' to ' + str(row['holder']) if row else ''}")
 
@@ -269,35 +259,35 @@ async def record_step(
 ) -> None:
     """Close a step: its metrics and the seconds of its phases. Closing it twice changes nothing."""
     clean = finite(metrics)
-    async with db.transaction() as connection:
-        row = await db.row("step_recorded", run, step, clean, finite(seconds), connection=connection)
+    async with db.transaction() as tx:
+        row = await tx.row("step_recorded", run, step, clean, finite(seconds))
         if row is None:
             return
         times = {"rollouts": row["sampling"], "total": row["total"]}
-        await db.execute("add_step_seconds", run, step, finite(times), connection=connection)
+        await tx.execute("add_step_seconds", run, step, finite(times))
         known: dict[str, float] = row["metrics"]
         names = ["train/reward" if name == "reward_mean" else f"train/{name}" for name in known]
         values = [float(value) for value in known.values()]
-        await db.execute("insert_metrics", run, step, names, values, connection=connection)
+        await tx.execute("insert_metrics", run, step, names, values)
 
 
 async def write_trainer_logprobs(db: Database, run: str, step: int, logprobs: Sequence[Sequence[float]]) -> None:
     """Store the trainer's logprobs of the rows beside the sampler's."""
-    rows = [(run, step, number, list(values)) for number, values in enumerate(logprobs)]
+    rows = [(run, POLICY, step, number, list(values)) for number, values in enumerate(logprobs)]
     await db.execute_many("set_trainer_logprobs", rows)
 
 
 async def take_lease(db: Database, name: str, holder: str, seconds: float) -> int | None:
     """Take a lease with a new fence; None while another process holds it."""
-    fence = await db.value("take_lease", name, holder, seconds)
+    fence = await db.value("take_lease", name, POLICY, holder, seconds)
     return None if fence is None else int(fence)
 
 
 async def renew_lease(db: Database, name: str, holder: str, fence: int, seconds: float) -> bool:
     """Renew a lease; False if it was lost."""
-    return await db.value("renew_lease", name, holder, fence, seconds) is not None
+    return await db.value("renew_lease", name, POLICY, holder, fence, seconds) is not None
 
 
 async def release_lease(db: Database, name: str, holder: str, fence: int) -> None:
     """Release a lease."""
-    await db.execute("release_lease", name, holder, fence)
+    await db.execute("release_lease", name, POLICY, holder, fence)

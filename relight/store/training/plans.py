@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel, ConfigDict
 
 from relight.errors import NotFoundError, PausedError
-from relight.store.database import Connection, Database
+from relight.store.database import Database, Transaction
 from relight.store.runs import health
 from relight.store.runs.lifecycle import lock_epoch, lock_running, lock_wanted
+from relight.store.runs.rows import RunRow, get_run
 from relight.store.storable import storable_text
 from relight.types import names
 from relight.types.learning_rate_schedule import learning_rate_factor
@@ -148,17 +149,17 @@ async def plan_step(db: Database, place: StepInput) -> StepPlan:
     Raises:
         SupersededError: the run has a newer epoch.
     """
-    async with db.transaction() as connection:
-        run = await lock_running(db, connection, place.run, place.epoch)
-        row = await db.row("lock_step", place.run, place.step, connection=connection)
+    async with db.transaction() as tx:
+        run = await lock_running(tx, place.run, place.epoch)
+        row = await tx.row("lock_step", place.run, place.step)
         if row is None:
-            if run["paused"]:
+            if run.paused:
                 return StepPlan(run=place.run, step=place.step, state="paused")
-            if run["stop_after_step"] is not None and run["stop_after_step"] < place.step:
+            if run.stop_after_step is not None and run.stop_after_step < place.step:
                 return StepPlan(run=place.run, step=place.step, state="stopped")
-            row = await _write_plan(db, connection, run, place.step)
-        await db.execute("set_phase", place.run, "sampling", connection=connection)
-        rollouts = await db.value("count_rollouts", place.run, "train", place.step, connection=connection)
+            row = await _write_plan(tx, run, place.step)
+        await tx.execute("set_phase", place.run, "sampling")
+        rollouts = await tx.value("count_rollouts", place.run, "train", place.step)
     plan = ResolvedPlan.model_validate(row["plan"])
     return StepPlan(
         run=place.run,
@@ -170,106 +171,81 @@ async def plan_step(db: Database, place: StepInput) -> StepPlan:
     )
 
 
-async def _write_plan(db: Database, connection: Connection, run: Mapping[str, Any], step: int) -> Mapping[str, Any]:
-    if run["replays"]:
-        return await _write_replayed(db, connection, run, step)
-    file = RunFile.model_validate(run["file"])
-    stream_start = await _stream_end(db, connection, run)
-    rows = await _row_count(db, connection, run["train_dataset"])
-    plan = resolve_plan(file, run["hyperparameters"], step, rows, stream_start, run["total_steps"])
+async def _write_plan(tx: Transaction, run: RunRow, step: int) -> Mapping[str, Any]:
+    if run.replays:
+        return await _write_replayed(tx, run, step)
+    stream_start = await _stream_end(tx, run)
+    rows = await _row_count(tx, run.train_dataset)
+    plan = resolve_plan(run.file, run.hyperparameters, step, rows, stream_start, run.total_steps)
     batches = groups_to_batches(len(plan.positions), plan.group_size)
-    await db.execute(
-        "insert_step",
-        run["run"],
-        step,
-        "planned",
-        plan.model_dump(mode="json"),
-        run["resources_id"],
-        run["resources_version"],
-        max(batches) + 1,
-        connection=connection,
-    )
+    columns = (plan.model_dump(mode="json"), *run.resources, max(batches) + 1)
+    row = await tx.one("insert_step", run.run, step, "planned", *columns)
     places = [
         PlannedRollout(group, index, position, batches[group])
         for group, position in enumerate(plan.positions)
         for index in range(plan.group_size)
     ]
-    await _insert_rollouts(db, connection, run, file, "train", step, places, version=step - 1)
-    row = await db.row("lock_step", run["run"], step, connection=connection)
-    assert row is not None
+    await _insert_rollouts(tx, run, "train", step, places, version=step - 1)
     return dict(row)
 
 
-async def _stream_end(db: Database, connection: Connection, run: Mapping[str, Any]) -> int:
+async def _stream_end(tx: Transaction, run: RunRow) -> int:
     """The number of tasks that a run has taken so far; a fork continues from its parent's."""
-    row = await db.row("last_planned_step", run["run"], connection=connection)
-    while row is None and run["parent_run"] and run["parent_step"]:
-        parent = await db.row("get_run", run["parent_run"], connection=connection)
-        assert parent is not None
-        row = await db.row("get_step", parent["run"], run["parent_step"], connection=connection)
-        run = dict(parent)
+    row = await tx.row("last_planned_step", run.run)
+    while row is None and run.parent_run and run.parent_step:
+        row = await tx.row("get_step", run.parent_run, run.parent_step)
+        run = await get_run(tx, run.parent_run)
     return int(row["plan"]["stream_end"]) if row else 0
 
 
-async def _write_replayed(db: Database, connection: Connection, run: Mapping[str, Any], step: int) -> Mapping[str, Any]:
+async def _write_replayed(tx: Transaction, run: RunRow, step: int) -> Mapping[str, Any]:
     """Plan a step that trains on the parent's rollouts: as they were sampled, with this run's algorithm."""
-    source = await db.row("get_step", run["parent_run"], step, connection=connection)
+    source = await tx.row("get_step", run.parent_run, step)
     if source is None or source["status"] != "recorded":
-        raise NotFoundError(f"run {run['parent_run']}, of which {run['run']} is a replay, has no recorded step {step}")
-    file = RunFile.model_validate(run["file"])
-    mine = resolve_plan(file, run["hyperparameters"], step, 1, 0, run["total_steps"])
+        raise NotFoundError(f"run {run.parent_run}, of which {run.run} is a replay, has no recorded step {step}")
+    mine = resolve_plan(run.file, run.hyperparameters, step, 1, 0, run.total_steps)
     plan = ResolvedPlan.model_validate(source["plan"]).model_copy(
         update={name: getattr(mine, name) for name in REPLAYED}
     )
     dumped = plan.model_dump(mode="json")
     resources = (source["resources_id"], source["resources_version"])
-    await db.execute("insert_replayed_step", run["run"], step, dumped, *resources, connection=connection)
-    row = await db.row("lock_step", run["run"], step, connection=connection)
-    assert row is not None
-    return dict(row)
+    return dict(await tx.one("insert_replayed_step", run.run, step, dumped, *resources))
 
 
 async def _insert_rollouts(
-    db: Database,
-    connection: Connection,
-    run: Mapping[str, Any],
-    file: RunFile,
+    tx: Transaction,
+    run: RunRow,
     kind: str,
     step: int,
     places: Sequence[PlannedRollout],
     version: int,
     fill_up: int = 0,
-    pins: Mapping[str, Any] | None = None,
+    resources: tuple[str | None, int | None] | None = None,
 ) -> None:
-    """Plan rollouts, with the resources of `pins`, the run's own where none are given."""
-    pins = pins or run
+    """Plan rollouts, with the run's resources where no others are given."""
     evaluation = kind == "eval"
-    await db.execute(
+    await tx.execute(
         "insert_rollouts",
-        [names.planned_rollout_id(run["run"], step, place.group, place.sample, evaluation) for place in places],
-        run["run"],
+        [names.planned_rollout_id(run.run, step, place.group, place.sample, evaluation) for place in places],
+        run.run,
         step,
         kind,
         fill_up,
-        run["eval_dataset"] if evaluation else run["train_dataset"],
+        run.eval_dataset if evaluation else run.train_dataset,
         "val" if evaluation else "train",
-        pins["resources_id"],
-        pins["resources_version"],
-        file.rollout.model_dump(mode="json"),
-        f"{file.seed}/eval/" if evaluation else f"{file.seed}/{step}/",
+        *(resources or run.resources),
+        run.file.rollout.model_dump(mode="json"),
+        f"{run.file.seed}/eval/" if evaluation else f"{run.file.seed}/{step}/",
         version,
         [place.group for place in places],
         [place.sample for place in places],
         [place.position for place in places],
         [place.batch for place in places],
-        connection=connection,
     )
 
 
-async def _row_count(db: Database, connection: Connection, dataset_id: str) -> int:
-    row = await db.row("get_dataset", dataset_id, connection=connection)
-    assert row is not None
-    return int(row["row_count"])
+async def _row_count(tx: Transaction, dataset_id: str | None) -> int:
+    return int((await tx.one("get_dataset", dataset_id))["row_count"])
 
 
 async def begin_update(db: Database, place: StepInput) -> None:
@@ -280,12 +256,12 @@ async def begin_update(db: Database, place: StepInput) -> None:
         SupersededError: the run has a newer epoch.
         CancelRequestedError: the run was cancelled.
     """
-    async with db.transaction() as connection:
-        run = await lock_wanted(db, connection, place.run, place.epoch)
-        step = await db.row("lock_step", place.run, place.step, connection=connection)
-        if run["paused"] and step is not None and step["status"] in ("planned", "sampled"):
+    async with db.transaction() as tx:
+        run = await lock_wanted(tx, place.run, place.epoch)
+        step = await tx.row("lock_step", place.run, place.step)
+        if run.paused and step is not None and step["status"] in ("planned", "sampled"):
             raise PausedError
-        await db.execute("set_phase", place.run, "updating", connection=connection)
+        await tx.execute("set_phase", place.run, "updating")
 
 
 async def plan_evaluation(db: Database, place: StepInput) -> StepPlan:
@@ -295,44 +271,42 @@ async def plan_evaluation(db: Database, place: StepInput) -> StepPlan:
         PausedError: it is not planned yet, and the run is paused.
     """
     version = place.step
-    async with db.transaction() as connection:
-        run = await lock_running(db, connection, place.run, place.epoch)
-        planned = await db.value("count_rollouts", place.run, "eval", version, connection=connection)
+    async with db.transaction() as tx:
+        run = await lock_running(tx, place.run, place.epoch)
+        planned = await tx.value("count_rollouts", place.run, "eval", version)
         if not planned:
-            if run["paused"]:
+            if run.paused:
                 raise PausedError
-            await _write_evaluation(db, connection, run, version)
-            planned = await db.value("count_rollouts", place.run, "eval", version, connection=connection)
-        batches = await db.value("count_batches", place.run, "eval", version, connection=connection)
-        await db.execute("set_phase", place.run, "evaluating", connection=connection)
+            await _write_evaluation(tx, run, version)
+            planned = await tx.value("count_rollouts", place.run, "eval", version)
+        batches = await tx.value("count_batches", place.run, "eval", version)
+        await tx.execute("set_phase", place.run, "evaluating")
     return StepPlan(run=place.run, step=version, batches=int(batches), rollouts=int(planned))
 
 
-async def _write_evaluation(db: Database, connection: Connection, run: Mapping[str, Any], version: int) -> None:
-    file = RunFile.model_validate(run["file"])
-    rows = await _row_count(db, connection, run["eval_dataset"])
-    rows = min(rows, file.evaluation.limit or rows)
+async def _write_evaluation(tx: Transaction, run: RunRow, version: int) -> None:
+    rows = await _row_count(tx, run.eval_dataset)
+    rows = min(rows, run.file.evaluation.limit or rows)
     if version == 0:
         # Step 0 holds the values with which the given model is evaluated.
-        plan = resolve_plan(file, run["hyperparameters"], 0, rows, 0, run["total_steps"]).model_copy(
+        plan = resolve_plan(run.file, run.hyperparameters, 0, rows, 0, run.total_steps).model_copy(
             update={"positions": [], "stream_end": 0}
         )
-        columns = (plan.model_dump(mode="json"), run["resources_id"], run["resources_version"], 0)
-        await db.execute("insert_step", run["run"], 0, "recorded", *columns, connection=connection)
-    samples = file.evaluation.samples
+        columns = (plan.model_dump(mode="json"), *run.resources, 0)
+        await tx.execute("insert_step", run.run, 0, "recorded", *columns)
+    samples = run.file.evaluation.samples
     batches = groups_to_batches(rows, samples)
     places = [PlannedRollout(group, index, group, batches[group]) for group in range(rows) for index in range(samples)]
-    await _insert_rollouts(db, connection, run, file, "eval", version, places, version=version)
+    await _insert_rollouts(tx, run, "eval", version, places, version=version)
 
 
 async def record_evaluation(db: Database, place: StepInput) -> EvaluationResult:
     """Write the mean over real rewards, and the score, in which failures count (rule 9)."""
-    async with db.transaction() as connection:
-        run = await lock_running(db, connection, place.run, place.epoch)
-        file = RunFile.model_validate(run["file"])
-        given = {kind.value: reward for kind, reward in file.failures.rewards.items()}
-        limits = (given, file.evaluation.pass_threshold)
-        rows = await db.fetch("evaluation_figures", place.run, place.step, *limits, connection=connection)
+    async with db.transaction() as tx:
+        run = await lock_running(tx, place.run, place.epoch)
+        given = {kind.value: reward for kind, reward in run.file.failures.rewards.items()}
+        limits = (given, run.file.evaluation.pass_threshold)
+        rows = await tx.fetch("evaluation_figures", place.run, place.step, *limits)
         figures = {
             f"eval/{name}/{row['source']}" if row["source"] else f"eval/{name}": float(row[name])
             for row in rows
@@ -340,7 +314,7 @@ async def record_evaluation(db: Database, place: StepInput) -> EvaluationResult:
             if row[name] is not None
         }
         columns = (list(figures), list(figures.values()))
-        await db.execute("insert_metrics", place.run, place.step, *columns, connection=connection)
+        await tx.execute("insert_metrics", place.run, place.step, *columns)
     (whole,) = [row for row in rows if row["source"] is None]
     return EvaluationResult(
         version=place.step,
@@ -355,65 +329,62 @@ async def advance_batch(db: Database, batch: NextRolloutsInput) -> NextRollouts:
     """The rollouts that are left to run in a batch; if none is left, it is filled up or closed."""
     key = (batch.run, batch.kind, batch.step, batch.batch)
     warnings: dict[str, str] | None = None
-    async with db.transaction() as connection:
-        run = await lock_running(db, connection, batch.run, batch.epoch)
-        step = await db.row("lock_step", batch.run, batch.step, connection=connection)
+    async with db.transaction() as tx:
+        run = await lock_running(tx, batch.run, batch.epoch)
+        step = await tx.row("lock_step", batch.run, batch.step)
         if batch.fresh:
-            await db.execute("requeue_cancelled_batch", *key, names.CANCELLED_WORKFLOW, connection=connection)
-        await _close_lost(db, connection, batch)
-        if left := await _left(db, connection, key):
+            await tx.execute("requeue_cancelled_batch", *key, names.CANCELLED_WORKFLOW)
+        await _close_lost(tx, batch)
+        if left := await _left(tx, key):
             return left
         failures = _failures(run, dict(step) if step else None)
-        if held := await health.hold_batch(db, connection, run, batch.kind, batch.step, failures):
+        if held := await health.hold_batch(tx, run, batch.kind, batch.step, failures):
             return NextRollouts(held=held)
         if step is not None and batch.kind == "train":
-            await _fill_up(db, connection, run, ResolvedPlan.model_validate(step["plan"]), key)
-            if left := await _left(db, connection, key):
+            await _fill_up(tx, run, ResolvedPlan.model_validate(step["plan"]), key)
+            if left := await _left(tx, key):
                 return left
-        await db.execute("close_batch", *key, connection=connection)
-        if batch.kind == "train" and await db.row("step_sampled", batch.run, batch.step, connection=connection):
-            warnings = await health.check_rewards(db, connection, batch.run, batch.step, failures)
-        return NextRollouts(report=await _report(db, connection, key), warnings=warnings)
+        await tx.execute("close_batch", *key)
+        if batch.kind == "train" and await tx.row("step_sampled", batch.run, batch.step):
+            warnings = await health.check_rewards(tx, batch.run, batch.step, failures)
+        return NextRollouts(report=await _report(tx, key), warnings=warnings)
 
 
-def _failures(run: Mapping[str, Any], step: Mapping[str, Any] | None) -> Failures:
+def _failures(run: RunRow, step: Mapping[str, Any] | None) -> Failures:
     """The `failures` section of the step's plan, or of the run file before the first step."""
-    return Failures.model_validate((step["plan"] if step else run["file"])["failures"])
+    return Failures.model_validate(step["plan"]["failures"]) if step else run.file.failures
 
 
 async def batch_report(db: Database, run: str, step: int, batch: int) -> BatchReport | None:
     """The report of a batch that has closed."""
-    async with db.transaction() as connection:
-        counts = await db.row("batch_counts", run, "train", step, batch, connection=connection)
+    async with db.transaction() as tx:
+        counts = await tx.row("batch_counts", run, "train", step, batch)
         if counts is None or counts["open"] or not counts["total"]:
             return None
-        return await _report(db, connection, (run, "train", step, batch))
+        return await _report(tx, (run, "train", step, batch))
 
 
-async def _close_lost(db: Database, connection: Connection, batch: NextRolloutsInput) -> None:
+async def _close_lost(tx: Transaction, batch: NextRolloutsInput) -> None:
     if not batch.lost:
         return
     groups, indices = [group for group, _ in batch.lost], [index for _, index in batch.lost]
     key = (batch.run, batch.kind, batch.step, batch.batch)
-    closed = await db.fetch("close_lost", *key, groups, indices, connection=connection)
+    closed = await tx.fetch("close_lost", *key, groups, indices)
     ids = [row["rollout_id"] for row in closed]
-    await db.execute(
-        "close_attempts_of", ids, FailureClass.INFRASTRUCTURE.value, "its workflow ended", connection=connection
-    )
+    await tx.execute("close_attempts_of", ids, FailureClass.INFRASTRUCTURE.value, "its workflow ended")
 
 
-async def _left(db: Database, connection: Connection, key: tuple[str, str, int, int]) -> NextRollouts | None:
+async def _left(tx: Transaction, key: tuple[str, str, int, int]) -> NextRollouts | None:
     """The rollouts that are left to run in a batch."""
-    rows = await db.fetch("open_places", *key, connection=connection)
+    rows = await tx.fetch("open_places", *key)
     places = [(row["group_number"], row["index_in_group"], row["next_try"]) for row in rows]
     tasks = {row["group_number"]: row["position"] for row in rows}
     return NextRollouts(rollouts=places, tasks=tasks) if rows else None
 
 
 async def _fill_up(
-    db: Database,
-    connection: Connection,
-    run: Mapping[str, Any],
+    tx: Transaction,
+    run: RunRow,
     plan: ResolvedPlan,
     key: tuple[str, str, int, int],
 ) -> None:
@@ -421,23 +392,20 @@ async def _fill_up(
     if plan.failures.short_groups != "fill_up":
         return
     _, kind, step, batch = key
-    file = RunFile.model_validate(run["file"])
     limits = (plan.group_size, plan.failures.fill_up_rounds)
-    for group in await db.fetch("short_groups", *key, *limits, connection=connection):
+    for group in await tx.fetch("short_groups", *key, *limits):
         first = group["last_index"] + 1
         places = [
             PlannedRollout(group["group_number"], first + more, group["position"], batch)
             for more in range(group["lacking"])
         ]
-        await _insert_rollouts(
-            db, connection, run, file, kind, step, places, step - 1, group["rounds"] + 1, dict(group)
-        )
+        resources = (group["resources_id"], group["resources_version"])
+        await _insert_rollouts(tx, run, kind, step, places, step - 1, group["rounds"] + 1, resources)
 
 
-async def _report(db: Database, connection: Connection, key: tuple[str, str, int, int]) -> BatchReport:
-    counts = await db.row("batch_counts", *key, connection=connection)
-    assert counts is not None
-    failures = await db.fetch("batch_failures", *key, connection=connection)
+async def _report(tx: Transaction, key: tuple[str, str, int, int]) -> BatchReport:
+    counts = await tx.one("batch_counts", *key)
+    failures = await tx.fetch("batch_failures", *key)
     run, kind, step, batch = key
     return BatchReport(
         run=run,
@@ -461,15 +429,15 @@ async def cancel_rollout(db: Database, close: CloseRolloutInput) -> RolloutResul
     """
     # A signal of `temporal workflow signal` may hold any text.
     close = close.model_copy(update={"message": storable_text(close.message), "actor": storable_text(close.actor)})
-    async with db.transaction() as connection:
+    async with db.transaction() as tx:
         if close.run:
-            await lock_epoch(db, connection, close.run, close.epoch)
-        cancelled = await db.row("cancel_rollout", close.rollout_id, close.message, connection=connection)
+            await lock_epoch(tx, close.run, close.epoch)
+        cancelled = await tx.row("cancel_rollout", close.rollout_id, close.message)
         if cancelled:
             reason = (FailureClass.CANCELLED.value, close.message)
-            await db.execute("close_attempts_of", [close.rollout_id], *reason, connection=connection)
-            await _audit_cancel(db, connection, close)
-        row = await db.row("get_rollout_outcome", close.rollout_id, connection=connection)
+            await tx.execute("close_attempts_of", [close.rollout_id], *reason)
+            await _audit_cancel(tx, close)
+        row = await tx.row("get_rollout_outcome", close.rollout_id)
     if row is None:
         raise NotFoundError(f"there is no rollout {close.rollout_id!r}")
     return RolloutResult(
@@ -481,12 +449,11 @@ async def cancel_rollout(db: Database, close: CloseRolloutInput) -> RolloutResul
     )
 
 
-async def _audit_cancel(db: Database, connection: Connection, close: CloseRolloutInput) -> None:
+async def _audit_cancel(tx: Transaction, close: CloseRolloutInput) -> None:
     """Write who cancelled a single rollout; rollouts that end with their run have the run's audit row."""
     if close.message == names.CANCELLED_WORKFLOW:
         return
-    row = await db.row("get_rollout_outcome", close.rollout_id, connection=connection)
-    assert row is not None
+    row = await tx.one("get_rollout_outcome", close.rollout_id)
     key = f"cancel_rollout/{close.rollout_id}/{row['attempts']}"
     columns = (close.rollout_id, close.actor, names.CANCEL_ROLLOUT, None, "cancelled", row["step"], None, key)
-    await db.execute("insert_audit", close.run, *columns, connection=connection)
+    await tx.execute("insert_audit", close.run, *columns)

@@ -10,14 +10,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from relight.errors import PreflightError
-from relight.store.database import Connection, Database
+from relight.store.database import Database, Transaction
 from relight.store.runs import health
 from relight.store.runs.lifecycle import lock_running
+from relight.store.runs.rows import RunRow
 from relight.types import names
 from relight.types.payloads import PreflightState, RunRequest
 from relight.types.rollout import FailureClass
-from relight.types.run_file import RunFile
-from relight.types.upstreams import POLICY
 
 SETS = {"train": "training", "val": "evaluation"}
 """The modes of its rollouts, and their names in messages."""
@@ -51,75 +50,67 @@ async def advance(db: Database, request: RunRequest) -> tuple[PreflightState, bo
         PreflightError: every rollout would fail; the message says why.
         SupersededError: another workflow drives the run.
     """
-    async with db.transaction() as connection:
-        run = await lock_running(db, connection, request.run, request.epoch)
-        file = RunFile.model_validate(run["file"])
-        first = int(run["parent_step"] or 0)
-        begun = await db.value("step_was_planned", run["run"], first, connection=connection)
-        if begun or run["replays"] or not file.preflight:
+    async with db.transaction() as tx:
+        run = await lock_running(tx, request.run, request.epoch)
+        begun = await tx.value("step_was_planned", run.run, run.first_version)
+        if begun or run.replays or not run.file.preflight:
             return PreflightState(), False
-        rollouts = await _unfinished(db, connection, run, file)
+        rollouts = await _unfinished(tx, run)
         if rollouts:
-            await db.execute("set_phase", run["run"], "preflight", connection=connection)
+            await tx.execute("set_phase", run.run, "preflight")
             tasks = {row["rollout_id"]: names.task_name(row["mode"], row["position"]) or "" for row in rollouts}
             return PreflightState(rollouts=list(tasks), tasks=tasks), False
-        await db.execute("close_preflight", run["run"], connection=connection)
-        problems, warning = _conclude(run, await _rows(db, connection, run["run"]))
-        change = await db.value("set_warning", run["run"], health.PREFLIGHT, warning, connection=connection)
+        await tx.execute("close_preflight", run.run)
+        problems, warning = _conclude(run, await _rows(tx, run.run))
+        change = await tx.value("set_warning", run.run, health.PREFLIGHT, warning)
     if problems:
         raise PreflightError(problems)
     return PreflightState(), change is not None
 
 
-async def _rows(db: Database, connection: Connection, run: str) -> list[Row]:
-    return [dict(row) for row in await db.fetch("preflight_rollouts", run, POLICY, connection=connection)]
+async def _rows(tx: Transaction, run: str) -> list[Row]:
+    return [dict(row) for row in await tx.fetch("preflight_rollouts", run, names.POLICY)]
 
 
-async def _unfinished(db: Database, connection: Connection, run: Row, file: RunFile) -> list[Row]:
+async def _unfinished(tx: Transaction, run: RunRow) -> list[Row]:
     """Rollouts that have not ended, after planning those that are due."""
-    rows = await _rows(db, connection, run["run"])
-    for mode, dataset, limit in _sets(run, file):
+    rows = await _rows(tx, run.run)
+    for mode, dataset, limit in _sets(run):
         mine = [row for row in rows if row["mode"] == mode]
-        tried = [row for row in mine if row["batch"] == run["epoch"]]
+        tried = [row for row in mine if row["batch"] == run.epoch]
         if any(_is_open(row) for row in mine) or any(finding(row) is None for row in mine):
             continue
-        tasks = await db.fetch("longest_tasks", dataset, limit, connection=connection)
+        tasks = await tx.fetch("longest_tasks", dataset, limit)
         due = tasks[:1] if not tried else tasks[1:PLAYED] if len(tried) == 1 else []
         for number, task in enumerate(due, len(mine) + 1):
-            await _insert(db, connection, run, file, mode, number, dataset, task["position"])
-    return [row for row in await _rows(db, connection, run["run"]) if _is_open(row)]
+            await _insert(tx, run, mode, number, dataset, task["position"])
+    return [row for row in await _rows(tx, run.run) if _is_open(row)]
 
 
-def _sets(run: Row, file: RunFile) -> list[tuple[str, str, int]]:
+def _sets(run: RunRow) -> list[tuple[str, str, int]]:
     """Mode, data set and how many of its tasks are used."""
-    wanted = file.evaluation
-    evaluates = run["eval_dataset"] and (wanted.at_start or wanted.at_end or wanted.every)
-    return [
-        ("train", run["train_dataset"], 2**31 - 1),
-        *([("val", run["eval_dataset"], wanted.limit or 2**31 - 1)] if evaluates else []),
-    ]
+    wanted, sets = run.file.evaluation, [("train", run.train_dataset, 2**31 - 1)]
+    if run.eval_dataset and (wanted.at_start or wanted.at_end or wanted.every):
+        sets.append(("val", run.eval_dataset, wanted.limit or 2**31 - 1))
+    return sets
 
 
-async def _insert(
-    db: Database, connection: Connection, run: Row, file: RunFile, mode: str, number: int, dataset: str, position: int
-) -> None:
+async def _insert(tx: Transaction, run: RunRow, mode: str, number: int, dataset: str, position: int) -> None:
     kind = "train" if mode == "train" else "eval"
-    await db.execute(
+    await tx.execute(
         "insert_preflight",
-        names.preflight_rollout_id(run["run"], kind, number),
-        run["run"],
-        int(run["parent_step"] or 0),
-        run["epoch"],
+        names.preflight_rollout_id(run.run, kind, number),
+        run.run,
+        run.first_version,
+        run.epoch,
         list(SETS).index(mode),
         number,
         dataset,
         position,
         mode,
-        run["resources_id"],
-        run["resources_version"],
-        file.rollout.model_dump(mode="json") | {"max_attempts": 1},
-        f"{file.seed}/preflight/{kind}/{number}",
-        connection=connection,
+        *run.resources,
+        run.file.rollout.model_dump(mode="json") | {"max_attempts": 1},
+        f"{run.file.seed}/preflight/{kind}/{number}",
     )
 
 
@@ -144,17 +135,17 @@ def _why_nothing_trains(row: Row) -> str:
         return f"the engine returned no token ids and logprobs for its {row['calls']} model calls, so nothing can train"
     return (
         "the agent ended without calling the model that is trained, so nothing can train; it has to call the base URL "
-        f"that it gets, with model {POLICY!r}"
+        f"that it gets, with model {names.POLICY!r}"
     )
 
 
-def _conclude(run: Row, rows: Sequence[Row]) -> tuple[str | None, str | None]:
+def _conclude(run: RunRow, rows: Sequence[Row]) -> tuple[str | None, str | None]:
     """The error that ends the run, and the warning, if any."""
     problems: list[str] = []
     warnings: list[str] = []
     for mode, name in SETS.items():
         mine = [row for row in rows if row["mode"] == mode]
-        found = [(row, finding(row)) for row in mine if row["batch"] == run["epoch"]]
+        found = [(row, finding(row)) for row in mine if row["batch"] == run.epoch]
         bad = [(row, what) for row, what in found if what is not None]
         if not bad:
             continue
@@ -167,7 +158,7 @@ def _conclude(run: Row, rows: Sequence[Row]) -> tuple[str | None, str | None]:
             problems.append(f"{text} ({len(bad)} of {len(found)} rollouts failed)")
     problem = (
         f"preflight: this would fail every time. {'; '.join(problems)}. Nothing was trained; "
-        f"`relight rollouts show` has the details. Fix it, then `relight resume {run['run']}`; "
+        f"`relight rollouts show` has the details. Fix it, then `relight resume {run.run}`; "
         "`preflight: false` in the run file turns the preflight off"
     )
     return (problem if problems else None), ("; ".join(warnings)[: health.REASON_LENGTH] or None)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from relight.errors import ConfigError
 from relight.store.database import Database
+from relight.store.runs.rows import get_run
 from relight.store.storable import LARGEST_REWARD, storable_text
 from relight.types.payloads import NamedRewards, RegradedRewards, RegradeInput, RegradePage
-from relight.types.run_file import OWN_REWARD, RunFile
+from relight.types.run_file import OWN_REWARD
 
 PRIMARY = "primary"
 """Name of a reward that was given none."""
@@ -22,12 +23,10 @@ async def check_regrade(db: Database, asked: RegradeInput) -> str:
     """The grader that the run trained on, if another one may judge it.
 
     Raises:
-        ConfigError: no such run, or a grader whose rewards were trained on.
+        NotFoundError: there is no such run.
+        ConfigError: the grader's rewards were trained on.
     """
-    run = await db.row("get_run", asked.run)
-    if run is None:
-        raise ConfigError(f"there is no run {asked.run!r}; `relight runs` lists them")
-    own = RunFile.model_validate(run["file"]).grader or OWN_REWARD
+    own = (await get_run(db, asked.run)).file.grader or OWN_REWARD
     if asked.grader in (own, OWN_REWARD):
         raise ConfigError(
             f"grader {asked.grader!r}: its rewards are those that run {asked.run} trained on and stay as they are; "
@@ -38,11 +37,11 @@ async def check_regrade(db: Database, asked: RegradeInput) -> str:
 
 async def begin_regrade(db: Database, asked: RegradeInput, own: str, request_key: str) -> int:
     """Count what there is to grade, and write the audit row."""
-    async with db.transaction() as connection:
-        count = int(await db.value("count_ungraded", asked.run, asked.grader, asked.step, connection=connection))
+    async with db.transaction() as tx:
+        count = int(await tx.value("count_ungraded", asked.run, asked.grader, asked.step))
         after = {"grader": asked.grader, "attempts": count}
         columns = (None, asked.actor, "regrade", {"grader": own}, after, asked.step, None, request_key)
-        await db.execute("insert_audit", asked.run, *columns, connection=connection)
+        await tx.execute("insert_audit", asked.run, *columns)
     return count
 
 

@@ -12,6 +12,7 @@ from relight.gpu_worker.host import GpuHost
 from relight.settings import Settings
 from relight.store.database import Database
 from relight.store.runs import views
+from relight.types.names import POLICY
 from relight.types.payloads import RunRequest
 from tests.rules.host import gpu_host, prepared
 from tests.rules.kit import begin
@@ -23,7 +24,7 @@ ENGINE = "gpu-1/0"
 
 
 async def start(database: Database, run: str) -> None:
-    await database.execute("upsert_engine", ENGINE, HOST, run, "unix:/e.sock", "policy", 1)
+    await database.execute("upsert_engine", ENGINE, HOST, run, POLICY, "unix:/e.sock", POLICY, 1)
 
 
 async def load(database: Database, version: int, fence: int) -> int | None:

@@ -99,6 +99,13 @@ async def test_model_calls_that_came_without_ids_or_logprobs_are_counted_and_sho
     )
 
 
+async def test_calls_that_another_model_answered_train_nothing_whatever_ids_they_have(
+    database: Database, tmp_path: Path
+) -> None:
+    await weights_after(database, tmp_path, "judged", {}, {"model": "a-judge"})
+    assert {tuple(row.calls) for row in await ledger.read_rows(database, "judged", 1)} == {(1,)}
+
+
 async def test_a_greedy_call_trains_at_the_temperature_of_its_logprobs(database: Database, tmp_path: Path) -> None:
     calls = [{"sampling": {"temperature": temperature}} for temperature in (0, 0.001)]
     await weights_after(database, tmp_path, "greedy", *calls)

@@ -14,8 +14,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from relight.llm_proxy import app
 from relight.llm_proxy.server import address, bind
+from relight.observability import reporting
 from relight.settings import Settings
 from relight.store.attempts.client import StoreClient
 from relight.store.attempts.postgres import PostgresStore
@@ -120,7 +120,8 @@ async def test_a_call_under_way_ends_and_is_on_record_when_the_gateway_is_told_t
 async def test_a_gateway_reports_the_calls_that_it_is_at(
     store_url: str, engine: FakeEngine, database: Database, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(app, "BEAT_SECONDS", 0.1)
+    for name in ("REPORT_SECONDS", "SHORTEST_SECONDS"):
+        monkeypatch.setattr(reporting, name, 0.1)
     proceed = asyncio.Event()
 
     async def slow(*arguments: object):

@@ -27,6 +27,32 @@ ADD_ATTEMPT = (
     "insert into attempts (attempt_id, rollout_id, sequence_id, try_number, open_key, token_hash)"
     f" select 'extra-' || n, {ROLLOUT}, 5 + n, 1, 'k' || n, 't' || n from generate_series(1, 2) n;"
 )
+SECOND = """
+    insert into policy_versions (run, policy, version, fence, weights_hash, export_path)
+        select run, 'second', version, fence, weights_hash, export_path from policy_versions;
+    insert into step_rollouts (run, policy, step, rollout_id, attempt_id, group_number, reward, grader, advantage)
+        select run, 'second', step, rollout_id, attempt_id, group_number, reward, grader, advantage from step_rollouts;
+    insert into training_rows (run, policy, step, row_number, rollout_id, attempt_id, calls, prompt_ids, response_ids,
+        mask, advantage, weight, sampled_logprobs)
+        select run, 'second', step, row_number, rollout_id, attempt_id, '{}', prompt_ids, response_ids, mask, advantage,
+        weight, sampled_logprobs from training_rows;
+    insert into leases (name, policy, fence, holder, expires_at)
+        select name, 'second', nextval('fences'), holder, expires_at from leases;
+    insert into engines (engine_id, host, run, policy, url, model, state, version)
+        select 'engine-2', host, run, 'second', url, 'second', state, version from engines;
+    insert into engine_loads (engine_id, load, run, policy, version)
+        select 'engine-2', load, run, 'second', version from engine_loads;
+"""
+"""A second policy of the run, trained on the same attempts."""
+BREAKS_SECOND = {
+    "rows_ledgered": "delete from step_rollouts where policy = 'second' and step = 1",
+    "rows_numbered": "delete from training_rows where policy = 'second' and step = 1 and row_number = 1",
+    "step_version": "delete from policy_versions where policy = 'second' and version = 2",
+    "version_gaps": "delete from policy_versions where policy = 'second' and version = 1",
+    "version_fences": "update policy_versions set fence = 0 where policy = 'second' and version = 2",
+    "engine_version": "delete from policy_versions where policy = 'second' and version = 2",
+    "engine_loads": "insert into engine_loads (engine_id, load, run, policy, version) values ('e', 9, 'small', 'x', 0)",
+}
 BREAKS = {
     "ledger_repeats": f"{ADD_RUN} insert into step_rollouts select 'other', step, rollout_id, attempt_id, group_number,"
     f" reward, grader, advantage from step_rollouts where attempt_id = {LEDGERED}",
@@ -42,6 +68,7 @@ BREAKS = {
     "rows_numbered": "delete from training_rows where step = 1 and row_number = 1",
     "rows_shape": "update training_rows set mask = '{1}' where step = 1 and row_number = 0",
     "rows_delivered": f"update generations set delivered = 'no' where attempt_id = {LEDGERED} and call_number = 1",
+    "rows_model": f"update generations set model = 'judge' where attempt_id = {LEDGERED} and call_number = 1",
     "step_gaps": "update steps set step = 4 where step = 2",
     "step_order": "update steps set status = 'sampled' where step = 1",
     "step_closed": f"update rollouts set counted = null where rollout_id = {ROLLOUT}",
@@ -170,6 +197,21 @@ async def test_a_row_that_breaks_an_invariant_is_found(store_of_a_run: Database,
     found = {violation.invariant: violation for violation in await broken_by(store_of_a_run, BREAKS[name])}
     assert name in found
     assert found[name].rows
+
+
+async def test_a_second_policy_of_a_run_has_versions_ledger_rows_lease_and_engine_of_its_own(
+    store_of_a_run: Database,
+) -> None:
+    assert await broken_by(store_of_a_run, SECOND) == []
+
+
+@pytest.mark.parametrize("name", BREAKS_SECOND)
+async def test_what_another_policy_has_makes_up_for_nothing(store_of_a_run: Database, name: str) -> None:
+    found = {
+        violation.invariant: violation for violation in await broken_by(store_of_a_run, SECOND + BREAKS_SECOND[name])
+    }
+    assert name in found
+    assert {row["policy"] for row in found[name].rows} <= {"second", "x"}
 
 
 async def broken_by(database: Database, sql: str) -> list[Violation]:

@@ -126,6 +126,17 @@ async def test_an_inspection_is_found_by_its_task_and_names_its_original(
         await handle.terminate("lost")
 
 
+async def test_an_inspection_is_played_and_graded_on_the_queues_of_its_run(database: Database, tmp_path: Path) -> None:
+    run = await begin(database, tmp_path, "graded", grader="judge", runner_queue="ours")
+    await run.plan(1)
+    for row in await run.rollouts(1):
+        await run.change("cancel_rollout", {"rollout_id": row["rollout_id"]})
+    assert (await run.advance(1)).report is not None
+    assert (await run.change("retry_rollout", {"rollout_id": "graded-s0001-g00-i0"})).accepted
+    order = await database.pool.fetchval("select input from outbox")
+    assert (order["queue"], order["grader_queue"]) == (f"ours.{run.file.agent}", "ours.judge")
+
+
 async def looks_like_one(database: Database, made: list[str]) -> None:
     """The original names its inspections, an inspection names its original and has attempts of its own."""
     assert (await views.get_rollout(database, FAILED)).inspections == [made[0], made[2]]

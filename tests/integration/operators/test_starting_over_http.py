@@ -31,17 +31,17 @@ import asyncio, os, signal, sys
 from relight.temporal.connection import connect_temporal
 from relight.store.database import Database
 from relight.operators import command_loop
-from relight.operators import requested_starts
+from relight.operators import starting
 from temporalio.client import Client
 from temporalio.contrib.pydantic import pydantic_data_converter
 
 async def main(url, address, when):
-    start = requested_starts.start_run
+    start = starting.start_run
     async def dies(*values, **options):
         if when == "after":
             await start(*values, **options)
         os.kill(os.getpid(), signal.SIGKILL)
-    requested_starts.start_run = dies
+    starting.start_run = dies
     client = await Client.connect(address, data_converter=pydantic_data_converter)
     await command_loop.keep_doing_commands(await Database.connect(url), client, "relight")
 
@@ -225,7 +225,7 @@ async def test_a_cancel_and_the_beginning_of_a_run_exclude_each_other(database: 
             begin = BeginInput(run=run, driver="d", file=file, asked=mark_of(asked))
             table = "audit" if first == "cancel" else "resources"  # each writes there when it has the request
             async with database.transaction() as other:
-                await other.execute(f"lock table {table} in exclusive mode")
+                await other.connection.execute(f"lock table {table} in exclusive mode")
                 calls: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
                     "cancel": lambda run=run: api.post(f"/runs/{run}/cancel", {"actor": "ada"}, wait=0),
                     "begin": lambda begin=begin: begin_run(database, begin, tasks, None),

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from datetime import timedelta
+from pathlib import Path
 
 import asyncpg
 import pytest
 
+import relight
 from relight.errors import ConflictError, InvalidRequestError, NotFoundError, PostgresError
 from relight.store.attempts.postgres import PostgresStore
 from relight.store.database import Database, migrations, queries
@@ -40,6 +43,18 @@ async def test_every_named_query_is_understood_by_postgres(database: Database) -
                 await connection.prepare(text)
             except asyncpg.PostgresError as error:
                 pytest.fail(f"query {name}: {error}")
+
+
+async def test_every_column_is_read_by_a_query_a_function_or_the_code(database: Database) -> None:
+    columns = await database.pool.fetch(
+        "select table_name, column_name from information_schema.columns where table_schema = 'public'"
+        " and table_name not in (select relname from pg_class where relispartition)"
+    )
+    functions = await database.pool.fetch("select prosrc from pg_proc where pronamespace = 'public'::regnamespace")
+    code = [file.read_text() for file in Path(relight.__file__).parent.rglob("*.py")]
+    text = "\n".join([*queries().values(), *(row["prosrc"] for row in functions), *code])
+    read = set(re.findall(r"\w+", re.sub(r"insert into \w+ \([^)]*\)", "", text)))
+    assert [tuple(row) for row in columns if row["column_name"] not in read] == []
 
 
 async def test_partitions_are_made_ahead_and_take_the_rows(postgres_url: str) -> None:
@@ -96,22 +111,30 @@ async def test_terminal_states_hold_against_plain_sql(postgres_kit: PostgresKit)
 )
 async def test_errors_of_postgres_become_ours(database: Database, sql: str, error: type[Exception]) -> None:
     with pytest.raises(error):
-        async with database.transaction() as connection:
-            await connection.execute(sql)
+        async with database.transaction() as tx:
+            await tx.connection.execute(sql)
 
 
 async def test_a_transaction_that_fails_leaves_nothing_behind_on_its_connection(database_url: str) -> None:
     database = await Database.connect(database_url, max_size=1)
 
     async def fail() -> None:
-        async with database.transaction() as connection:
-            await connection.execute("create table left_over (x int)")
+        async with database.transaction() as tx:
+            await tx.connection.execute("create table left_over (x int)")
             raise RuntimeError
 
     with pytest.raises(RuntimeError):
         await fail()
     assert await database.pool.fetchval("select to_regclass('left_over')") is None
     await database.close()
+
+
+async def test_what_a_transaction_writes_it_reads_and_others_read_it_once_it_has_ended(database: Database) -> None:
+    async with database.transaction() as tx:
+        await tx.execute("insert_dataset", "d", "somewhere", 3)
+        assert (await tx.one("get_dataset", "d"))["row_count"] == 3
+        assert await database.row("get_dataset", "d") is None
+    assert (await database.one("get_dataset", "d"))["row_count"] == 3
 
 
 @pytest.mark.parametrize(

@@ -62,8 +62,8 @@ async def test_a_commit_under_way_is_answered_before_the_service_ends(database: 
         asked = OpenRequest(rollout_id="ro", try_number=1, execution="x", worker_id="w")
         attempt = (await store.open_attempt(asked)).attempt
         assert attempt is not None
-        async with database.transaction() as connection:
-            await connection.execute("select from rollouts where rollout_id = 'ro' for update")
+        async with database.transaction() as tx:
+            await tx.connection.execute("select from rollouts where rollout_id = 'ro' for update")
             end = FinishRequest(attempt_id=attempt.attempt_id, fence=attempt.fence, reward=1.0)
             finishing = asyncio.create_task(store.finish_attempt(end))
 
@@ -86,8 +86,8 @@ async def test_a_second_signal_ends_it_at_once(database: Database, database_url:
         StoreClient(url, TOKEN, retry_seconds=0) as store,
         asyncio.timeout(60),
     ):
-        async with database.transaction() as connection:
-            await connection.execute("select from rollouts where rollout_id = 'ro' for update")
+        async with database.transaction() as tx:
+            await tx.connection.execute("select from rollouts where rollout_id = 'ro' for update")
             asked = OpenRequest(rollout_id="ro", try_number=1, execution="x", worker_id="w")
             opening = asyncio.create_task(store.open_attempt(asked))
 

@@ -14,6 +14,7 @@ from relight.store.attempts.postgres import PostgresStore
 from relight.store.database import Database
 from relight.store.runs import lifecycle, views
 from relight.store.training import plans
+from relight.types.names import POLICY
 from relight.types.payloads import BeginInput, EvaluationResult
 from relight.types.rollout import FailureClass
 from relight.types.run_file import parse_run_file
@@ -93,7 +94,7 @@ async def test_the_versions_that_are_kept_are_those_with_the_best_score(database
         await run.advance(version)
         await run.update(version)
         await evaluate(run, version, list(endings))
-    stored = await database.fetch("stored_versions", "kept")
+    stored = await database.fetch("stored_versions", "kept", POLICY)
     assert {row["version"]: row["score"] for row in stored} == {1: 0.625, 2: 0.5}
 
 

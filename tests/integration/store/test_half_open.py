@@ -85,10 +85,10 @@ async def test_the_locks_of_a_transaction_whose_connection_died_are_free_as_soon
 
 
 async def _lose_while_locking(edge: Edge, through: Database) -> None:
-    async with through.transaction() as connection:
-        await connection.execute("select pg_advisory_xact_lock(1)")
+    async with through.transaction() as tx:
+        await tx.connection.execute("select pg_advisory_xact_lock(1)")
         edge.lose()
-        await connection.execute("select 1", timeout=600)
+        await tx.connection.execute("select 1", timeout=600)
 
 
 async def test_a_command_at_which_postgres_works_is_waited_for(
@@ -103,9 +103,9 @@ async def test_a_command_at_which_postgres_works_is_waited_for(
         return asked[-1]
 
     monkeypatch.setattr(live_connection, "end_idle_session", watched)
-    async with through.transaction() as connection:
-        assert await connection.fetchval("select 1 from pg_sleep(1.5)", timeout=60) == 1
-        assert await connection.execute("select pg_sleep(1)", timeout=60) == "SELECT 1"
+    async with through.transaction() as tx:
+        assert await tx.connection.fetchval("select 1 from pg_sleep(1.5)", timeout=60) == 1
+        assert await tx.connection.execute("select pg_sleep(1)", timeout=60) == "SELECT 1"
     assert asked
     assert True not in asked
 
@@ -114,19 +114,19 @@ async def test_connections_that_died_in_their_sleep_cost_one_question(
     edge: Edge, through: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with through.transaction() as one, through.transaction() as other:
-        assert await one.fetchval("select 1") == await other.fetchval("select 1")
+        assert await one.connection.fetchval("select 1") == await other.connection.fetchval("select 1")
     monkeypatch.setattr(live_connection, "RESTED_SECONDS", 0.2)
     edge.lose()
     await asyncio.sleep(0.3)  # so long they must have rested
     with pytest.raises(PostgresError):
         await through.value("attempt_key", b"k")
     async with through.transaction() as one, through.transaction() as other:
-        assert await one.fetchval("select 1") == await other.fetchval("select 1")
+        assert await one.connection.fetchval("select 1") == await other.connection.fetchval("select 1")
 
 
 async def test_connections_are_dropped_where_not_even_a_cancel_gets_through(edge: Edge, through: Database) -> None:
     async with through.transaction() as one, through.transaction() as other:
-        assert await one.fetchval("select 1") == await other.fetchval("select 1")
+        assert await one.connection.fetchval("select 1") == await other.connection.fetchval("select 1")
     edge.lose(new_too=True)
     async with asyncio.timeout(30):
         failed = await asyncio.gather(*(through.value("attempt_key", b"k") for _ in range(2)), return_exceptions=True)
@@ -153,11 +153,11 @@ async def test_a_transaction_that_nobody_goes_on_with_ends_and_says_that_it_may_
 
 
 async def _dawdle(database: Database) -> None:
-    async with database.transaction() as connection:
-        await connection.execute("set idle_in_transaction_session_timeout = '100ms'")
-        while not connection.is_closed():  # noqa: ASYNC110  # the server's doing
+    async with database.transaction() as tx:
+        await tx.connection.execute("set idle_in_transaction_session_timeout = '100ms'")
+        while not tx.connection.is_closed():  # noqa: ASYNC110  # the server's doing
             await asyncio.sleep(0.05)
-        await connection.execute("select 1")
+        await tx.connection.execute("select 1")
 
 
 async def test_connections_are_asked_for_signs_of_life_by_the_kernel(edge: Edge, through: Database) -> None:

@@ -56,10 +56,10 @@ async def test_an_end_while_the_connection_was_cut_is_not_missed(database: Datab
     rollout = await store.start_rollout("x")
     waiting = asyncio.create_task(store.wait_for_rollouts(rollout_ids=[rollout.rollout_id]))
     (pid,) = await eventually(lambda: listeners(database))
-    async with database.transaction() as connection:  # ends while nobody listens, whatever the reconnection does
-        await connection.execute("lock table rollouts in access exclusive mode")
-        await connection.fetchval("select pg_terminate_backend($1, 5000)", pid)
-        await connection.execute(
+    async with database.transaction() as tx:  # ends while nobody listens, whatever the reconnection does
+        await tx.connection.execute("lock table rollouts in access exclusive mode")
+        await tx.connection.fetchval("select pg_terminate_backend($1, 5000)", pid)
+        await tx.connection.execute(
             "update rollouts set status = 'succeeded', ended_at = now() where rollout_id = $1", rollout.rollout_id
         )
     (ended,) = await asyncio.wait_for(waiting, 20)

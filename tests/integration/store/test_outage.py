@@ -61,6 +61,7 @@ async def test_requests_wait_for_postgres_and_then_go_on(own_server: tuple[str, 
     async with (
         store_service(kit.store, database, retry_seconds=0.3) as service_url,
         StoreClient(service_url, TOKEN, retry_seconds=60) as client,
+        StoreClient(service_url, TOKEN, retry_seconds=0.5) as hasty,
         aiohttp.ClientSession(headers={"Authorization": f"Bearer {TOKEN}"}) as session,
     ):
         remote = PostgresKit(database, client)
@@ -70,7 +71,7 @@ async def test_requests_wait_for_postgres_and_then_go_on(own_server: tuple[str, 
             assert answer.status == 503
             assert answer.headers["Retry-After"] == "1"
         with pytest.raises(StoreError, match="no answer from the store service"):
-            await client.heartbeat(attempt.attempt_id, attempt.fence, "runner", retry_seconds=0.5)
+            await hasty.heartbeat(attempt.attempt_id, attempt.fence, "runner")
         async with asyncio.TaskGroup() as group:
             commits = [group.create_task(client.commit_generations([call(attempt, n, f"h{n}")])) for n in range(1, 9)]
             await asyncio.sleep(1)
@@ -113,11 +114,11 @@ async def test_a_postgres_that_waits_for_its_sessions_to_leave_ends_and_is_used_
     lost = asyncio.Event()
     async with listening(database, "any", lambda _: None, lost.set), database.transaction() as busy:
         async with database.transaction() as idle:
-            assert await idle.fetchval("select 1") == 1
+            assert await idle.connection.fetchval("select 1") == 1
         stop = asyncio.create_task(asyncio.to_thread(control, "-m", "smart", "-t", "30", "stop"))
         async with asyncio.timeout(30):
             await lost.wait()
-        assert await busy.fetchval("select 2") == 2, "what is under way goes on to its end"
+        assert await busy.connection.fetchval("select 2") == 2, "what is under way goes on to its end"
         assert not stop.done()
     await stop
     with pytest.raises(PostgresError):

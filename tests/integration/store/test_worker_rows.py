@@ -10,6 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from relight.observability import reporting
 from relight.store.database import Database
 from relight.store.queue import sweeper
 from relight.store.runs import views
@@ -38,7 +39,8 @@ async def served(database_url: str) -> AsyncGenerator[str]:
 async def test_the_store_service_is_busy_while_it_serves_and_idle_when_it_only_hears_reports(
     database: Database, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "HEARTBEAT_SECONDS", 0.05)
+    for name in ("REPORT_SECONDS", "SHORTEST_SECONDS"):
+        monkeypatch.setattr(reporting, name, 0.05)
     report = WorkerReport(worker_id="r", kind="runner", host="h", pid=7).model_dump(mode="json")
 
     async def row() -> Any:
@@ -66,8 +68,8 @@ async def test_the_store_service_is_busy_while_it_serves_and_idle_when_it_only_h
         assert (second["status"], second["busy_at"]) == ("idle", None)
         await ask()
         served_at = (await eventually(lambda: _having(row, "busy_at")))["busy_at"]
-        async with database.transaction() as connection:
-            await connection.execute("lock table rollouts in access exclusive mode")
+        async with database.transaction() as tx:
+            await tx.connection.execute("lock table rollouts in access exclusive mode")
             asking = asyncio.create_task(ask())
             busy = await eventually(lambda: _having(row, "doing"))
             assert (busy["status"], busy["doing"]) == ("busy", ["requests: 1"])

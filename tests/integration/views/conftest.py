@@ -20,8 +20,8 @@ from tests.support.store_service import TOKEN, store_service
 @pytest.fixture
 async def seeded(database: Database) -> Database:
     """A database with one run in the middle of its second step, and an older one."""
-    async with database.transaction() as connection:
-        await _seed(connection)
+    async with database.transaction() as tx:
+        await _seed(tx.connection)
     return database
 
 

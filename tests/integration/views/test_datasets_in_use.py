@@ -50,7 +50,7 @@ async def test_a_set_that_a_run_is_just_beginning_with_stays(
     put = await client.put("sums", [(1, ROWS)])
     await seed_run(database, "demo")
     async with database.transaction() as beginning:
-        await beginning.execute("update runs set train_dataset = $1 where run = 'demo'", put.dataset_id)
+        await beginning.connection.execute("update runs set train_dataset = $1 where run = 'demo'", put.dataset_id)
         change = client.delete("sums") if how == "removed" else client.put("sums", [(1, ROWS * 2)], replace=True)
         changing = asyncio.create_task(change)
         await waits(database)
@@ -71,8 +71,8 @@ async def test_a_run_that_begins_while_its_set_is_removed_tries_again_and_stores
     found = Tasks([{}, {}], put.dataset_id, "store:sums")
     begin = BeginInput(run="demo", driver="d", file=FILE)
     async with database.transaction() as removing:
-        await removing.execute("delete from dataset_names")
-        await removing.execute("delete from datasets")
+        await removing.connection.execute("delete from dataset_names")
+        await removing.connection.execute("delete from datasets")
         beginning = asyncio.create_task(lifecycle.begin_run(database, begin, found, None))
         await waits(database)
     with pytest.raises(OverloadedError, match="removed while the run began"):
@@ -91,7 +91,7 @@ async def test_a_set_that_a_run_was_just_asked_for_with_stays(
     put = await client.put("sums", [(1, ROWS)])
     file = FILE.model_copy(update={"data": FILE.data.model_copy(update={"train": by.format(id=put.dataset_id)})})
     async with database.transaction() as other:
-        await other.execute("lock table commands in exclusive mode")
+        await other.connection.execute("lock table commands in exclusive mode")
         asking = asyncio.create_task(request_start(database, "wanted", file, "ada"))
         await waits(database)
         change = client.delete("sums") if how == "removed" else client.put("sums", [(1, ROWS * 2)], replace=True)

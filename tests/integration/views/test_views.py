@@ -48,8 +48,8 @@ async def test_a_run_shows_curves_versions_and_engines(seeded: Database) -> None
 
 
 async def test_an_evaluation_under_way_is_shown_until_its_result_is_recorded(seeded: Database) -> None:
-    async with seeded.transaction() as connection:
-        await connection.execute(
+    async with seeded.transaction() as tx:
+        await tx.connection.execute(
             "insert into rollouts (rollout_id, run, step, kind, group_number, index_in_group, status) values"
             " ('x1', 'calc-1', 1, 'eval', 0, 0, 'succeeded'), ('x2', 'calc-1', 1, 'eval', 1, 0, 'running');"
             "update runs set phase = 'evaluating' where run = 'calc-1'"
@@ -57,14 +57,16 @@ async def test_an_evaluation_under_way_is_shown_until_its_result_is_recorded(see
     opened = (await views.get_run(seeded, "calc-1")).open_evaluation
     assert opened is not None
     assert (opened.version, opened.rollouts.planned, opened.rollouts.running) == (1, 2, 1)
-    async with seeded.transaction() as connection:
-        await connection.execute("insert into metrics (run, step, name, value) values ('calc-1', 1, 'eval/failed', 2)")
+    async with seeded.transaction() as tx:
+        await tx.connection.execute(
+            "insert into metrics (run, step, name, value) values ('calc-1', 1, 'eval/failed', 2)"
+        )
     assert (await views.get_run(seeded, "calc-1")).open_evaluation is None
 
 
 async def test_evaluation_rollouts_are_not_counted_with_the_step(seeded: Database) -> None:
-    async with seeded.transaction() as connection:
-        await connection.execute(
+    async with seeded.transaction() as tx:
+        await tx.connection.execute(
             "insert into rollouts (rollout_id, run, step, kind, group_number, index_in_group)"
             " values ('x', 'calc-1', 2, 'eval', 0, 0)"
         )

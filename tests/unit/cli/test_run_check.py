@@ -125,7 +125,11 @@ def test_overrides_reach_into_sections_and_keep_their_types(root: Path) -> None:
 
 @pytest.mark.parametrize(
     ("override", "message"),
-    [("steps", "KEY=VALUE"), ("=3", "KEY=VALUE"), ("agent.name=x", "agent is not a section")],
+    [
+        ("steps", "steps: give it as key=value"),
+        ("=3", "=3: give it as key=value"),
+        ("agent.name=x", "agent is not a section"),
+    ],
 )
 def test_an_override_that_fits_nowhere_is_named(override: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
@@ -160,3 +164,11 @@ def test_differing_keys_are_named_with_their_sections() -> None:
     other = {"a": 1, "data": {"train": "y", "shuffle": True}, "new": 2}
     assert differing_keys(one, other) == ["data.train", "gone", "new"]
     assert differing_keys(one, one) == []
+
+
+@given(values=st.lists(st.sampled_from([True, False, 0, 1, 1.0, None, "1", {}, []]), min_size=2, max_size=2))
+def test_a_key_differs_wherever_its_json_does(values: list[Any]) -> None:
+    one, other = ({"verl": {"key": value}} for value in values)
+    differ = json.dumps(one) != json.dumps(other)
+    assert differing_keys(one, other) == (["verl.key"] if differ else [])
+    assert differing_keys(one, {"verl": {}}) == ["verl.key"]

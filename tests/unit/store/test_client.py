@@ -107,9 +107,9 @@ async def test_retries_end_with_an_error_that_says_where_and_why() -> None:
 
 
 async def test_a_service_that_is_not_there_is_waited_for() -> None:
-    async with StoreClient("http://127.0.0.1:1", "secret") as client:
+    async with StoreClient("http://127.0.0.1:1", "secret", retry_seconds=0.1) as client:
         with pytest.raises(StoreError, match=r"no answer from the store service at http://127\.0\.0\.1:1"):
-            await client.engines("demo", retry_seconds=0.1)
+            await client.engines("demo")
 
 
 class Mute:

@@ -13,6 +13,7 @@ from relight.runner.grading_activity import GradingActivities
 from relight.types import commands, names
 
 PINNED = {
+    "POLICY": "policy",
     "ORCHESTRATOR_QUEUE": "relight",
     "RUNNER_QUEUE": "relight-runner",
     "GPU_QUEUE": "relight-gpu",
