@@ -7,7 +7,7 @@ each token's loss by its importance weight, so a row's factor is passed there; e
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 import torch
 from tensordict import TensorDict
@@ -22,10 +22,50 @@ _kl_penalty: Any = kl_penalty
 _policy_loss_fn: Callable[[str], Any] = get_policy_loss_fn
 
 
+class RejectedSteps:
+    """Has the engine leave out optimizer steps of mini-batches of which the loss itself rejects every token.
+
+    verl would make them: with a gradient of zero, by the optimizer's momentum and the weight decay alone.
+    """
+
+    def __init__(self, engine: Any) -> None:
+        self.engine = engine
+        self.kept: list[torch.Tensor] = []
+        """Tokens that the loss kept of each micro-batch since the last step; empty if it rejects none by itself."""
+        self.last_left_out = False
+
+    def __enter__(self) -> Self:
+        self.engine.optimizer_step = self._step_unless_rejected
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        del self.engine.optimizer_step  # the class's own is found again
+
+    def _step_unless_rejected(self) -> Any:
+        self.last_left_out = bool(self.kept) and self._tokens_on_all_ranks() == 0
+        self.kept.clear()
+        if self.last_left_out:
+            self.engine.optimizer_zero_grad()
+            return 0.0
+        return type(self.engine).optimizer_step(self.engine)
+
+    def _tokens_on_all_ranks(self) -> int:
+        tokens = torch.stack(self.kept).sum()
+        torch.distributed.all_reduce(tokens, group=self.engine.get_data_parallel_group())
+        return int(tokens)
+
+
 def weighted_ppo_loss(
-    config: ActorConfig, model_output: dict[str, Any], data: TensorDict, dp_group: Any = None
+    config: ActorConfig,
+    kept: list[torch.Tensor],
+    model_output: dict[str, Any],
+    data: TensorDict,
+    dp_group: Any = None,
 ) -> tuple[torch.Tensor, dict[str, Any]]:
-    """verl's `ppo_loss` over a micro-batch in which the losses of a row are multiplied by its `row_weight`."""
+    """verl's `ppo_loss` over a micro-batch in which the losses of a row are multiplied by its `row_weight`.
+
+    A loss that rejects tokens by itself adds to `kept` how many it kept.
+    """
     config.global_batch_info.update(
         {name: data[name] for name in ("dp_size", "batch_num_tokens", "global_batch_size")},
         loss_scale_factor=config.loss_scale_factor,
@@ -33,7 +73,7 @@ def weighted_ppo_loss(
     log_prob = no_padding_2_padding(model_output["log_probs"], data)
     mask = data["response_mask"].to(bool)
     factor = data["row_weight"].unsqueeze(1).expand_as(log_prob)
-    policy_loss, means = _policy_loss(config, data, log_prob, mask, factor)
+    policy_loss, means = _policy_loss(config, kept, data, log_prob, mask, factor)
     metrics: dict[str, Any] = Metric.from_dict(means, aggregation=AggregationType.MEAN)
     sums: dict[str, Any] = {"actor/pg_loss": policy_loss}
     loss = policy_loss
@@ -53,11 +93,16 @@ def _aggregated(config: ActorConfig, losses: torch.Tensor, mask: torch.Tensor) -
 
 
 def _policy_loss(
-    config: ActorConfig, data: TensorDict, log_prob: torch.Tensor, mask: torch.Tensor, factor: torch.Tensor
+    config: ActorConfig,
+    kept: list[torch.Tensor],
+    data: TensorDict,
+    log_prob: torch.Tensor,
+    mask: torch.Tensor,
+    factor: torch.Tensor,
 ) -> tuple[torch.Tensor, dict[str, Any]]:
     mode = config.policy_loss.loss_mode
     if mode == "bypass_mode":
-        return _bypass_loss(config, data, log_prob, mask, factor)
+        return _bypass_loss(config, kept, data, log_prob, mask, factor)
     loss, metrics = _policy_loss_fn(mode)(
         old_log_prob=data["old_log_probs"],
         log_prob=log_prob,
@@ -73,12 +118,17 @@ def _policy_loss(
 
 
 def _bypass_loss(
-    config: ActorConfig, data: TensorDict, log_prob: torch.Tensor, mask: torch.Tensor, factor: torch.Tensor
+    config: ActorConfig,
+    kept: list[torch.Tensor],
+    data: TensorDict,
+    log_prob: torch.Tensor,
+    mask: torch.Tensor,
+    factor: torch.Tensor,
 ) -> tuple[torch.Tensor, dict[str, Any]]:
     """verl's `bypass_mode` loss, which has no place for a factor: the sampler's logprobs are the old policy's."""
     wanted = config.policy_loss.rollout_correction
     with torch.no_grad():
-        proto, kept, measured = compute_rollout_correction_and_rejection_mask(
+        proto, accepted, measured = compute_rollout_correction_and_rejection_mask(
             old_log_prob=log_prob,
             # In a micro-batch that only fills a gap nothing is trained, and verl wants a token to measure.
             rollout_log_prob=torch.where(mask, data["old_log_probs"], log_prob),
@@ -88,10 +138,12 @@ def _bypass_loss(
             rollout_rs=wanted.rollout_rs,
             rollout_rs_threshold=wanted.rollout_rs_threshold,
         )
+    trained = mask & accepted
+    kept.append(trained.sum())
     given = {
         "log_prob": log_prob,
         "advantages": data["advantages"],
-        "response_mask": mask & kept,
+        "response_mask": trained,
         "loss_agg_mode": config.loss_agg_mode,
         "config": config,
     }

@@ -37,7 +37,7 @@ from relight.gpu_worker.checkpoints import Manifest, verify
 from relight.gpu_worker.corrections import correct_mismatch
 from relight.gpu_worker.exports import write_agreed, write_checkpoint, write_export
 from relight.gpu_worker.inference import logprobs_of
-from relight.gpu_worker.losses import weighted_ppo_loss
+from relight.gpu_worker.losses import RejectedSteps, weighted_ppo_loss
 from relight.gpu_worker.tensor_batch import Batch, make_batch, mini_batches, pack, part_of
 from relight.gpu_worker.trainer_messages import TrainerState, TrainResult
 from relight.types.hyperparameters import (
@@ -155,23 +155,29 @@ class Trainer:
     def _optimize(self, batch: Batch, numbers: Hyperparameters, seed: int) -> dict[str, float]:
         set_optimizer(self._engine, numbers)
         config = actor_config(numbers, self._micro_batch_size(numbers), self._strategy)
-        self.worker.set_loss_fn(functools.partial(weighted_ppo_loss, config))
         collected: dict[str, Any] = {}
         steps: dict[str, float] = dict.fromkeys(STEP_COUNTS, 0.0)
-        for epoch in range(numbers.ppo_epochs):
-            for indices in mini_batches(batch.rows, numbers, seed + epoch):
-                kind, metrics = self._try_step(batch, indices, numbers, seed)
-                steps[kind] += 1
-                append_to_dict(collected, metrics)
+        with RejectedSteps(self._engine) as rejected:
+            self.worker.set_loss_fn(functools.partial(weighted_ppo_loss, config, rejected.kept))
+            for epoch in range(numbers.ppo_epochs):
+                for indices in mini_batches(batch.rows, numbers, seed + epoch):
+                    kind, metrics = self._try_step(batch, indices, numbers, seed, rejected)
+                    steps[kind] += 1
+                    append_to_dict(collected, metrics)
         return {name: float(value) for name, value in reduce_metrics(collected).items()} | steps
 
     def _try_step(
-        self, batch: Batch, indices: list[int], numbers: Hyperparameters, seed: int
+        self, batch: Batch, indices: list[int], numbers: Hyperparameters, seed: int, rejected: RejectedSteps
     ) -> tuple[str, dict[str, Any]]:
-        """Try an optimizer step: which of `STEP_COUNTS` it counts for, and its metrics if it changed the weights."""
+        """Try an optimizer step: which of `STEP_COUNTS` it counts for, and its metrics if it changed the weights; if
+        the loss rejected every token, what it measured of that."""
         if not bool(batch.columns["response_mask"][indices].any()):
             return REJECTED_STEPS, {}
         metrics = self._step(batch, indices, numbers, seed)
+        if rejected.last_left_out:
+            return REJECTED_STEPS, {
+                name: values for name, values in metrics.items() if name.startswith("rollout_corr/")
+            }
         if not np.isfinite(metrics["grad_norm"]).all():  # verl has left the weights alone, and printed a warning
             return NONFINITE_STEPS, {}
         return OPTIMIZER_STEPS, metrics

@@ -26,6 +26,7 @@ from relight.types.hyperparameters import (
 from relight.types.learning_rate_schedule import check_schedule
 from relight.types.names import RUNNER_QUEUE, runner_queue
 from relight.types.rollout import FailureClass, RolloutConfig
+from relight.types.run_file_effects import not_finite
 from relight.types.upstreams import Upstream, check_names
 from relight.types.verl_keys import flatten_verl_keys
 from relight.types.vllm_keys import check_vllm_keys
@@ -93,7 +94,8 @@ class Algorithm(Section):
     """How the tokens' losses become one: the mean over all trained tokens, or the mean over sequences of each one's
     mean or sum; `-norm` divides by `verl.actor.loss_scale_factor`, or else by the longest response of the step."""
     sequence: LossSequence = "rollout"
-    """What the `seq-mean` modes take for a sequence: all rows of a rollout together, or each row, as verl does."""
+    """What the `seq-mean` modes take for a sequence: all rows of a rollout together, or each row, as verl does;
+    `token-mean` takes none."""
     loss_mode: str = "vanilla"
     """verl's policy loss by name."""
     level: Literal["transition", "trajectory"] = "transition"
@@ -352,6 +354,18 @@ class RunFile(AnyRunFile):
     def _check_numbers(self) -> None:
         """Check engine and trainer keys, which would otherwise fail only at their start or the first update."""
         algorithm = self.algorithm
+        given = {
+            "verl": self.verl,
+            "vllm": self.vllm,
+            "algorithm": {"rollout_correction": algorithm.rollout_correction},
+        }
+        for key, value in not_finite(given, ""):
+            raise ValueError(f"`{key}`: {value!r} must be a finite number")
+        if algorithm.loss_agg_mode == "token-mean" and algorithm.sequence != "rollout":
+            raise ValueError(
+                f"`algorithm.sequence`: `{algorithm.sequence}` would do nothing with `loss_agg_mode: token-mean`, "
+                "where each token has the same weight: leave it out"
+            )
         try:
             check_vllm_keys(self.vllm)
             flat = flatten_verl_keys(self.verl)

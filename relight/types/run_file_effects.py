@@ -6,11 +6,13 @@ Torch-free.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+import difflib
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 from relight.errors import ConfigError
-from relight.types.verl_values import WITHOUT_BETAS, value_faults
+from relight.types.verl_values import ARGUMENTS, WITHOUT_BETAS, value_faults
 
 if TYPE_CHECKING:
     from relight.types.hyperparameters import Hyperparameters
@@ -35,16 +37,16 @@ READ_BY: dict[str, tuple[str, ...]] = {
 OWN_MEAN = ("geo_mean", "sapo")
 """Losses that always take the mean over sequences of the mean over tokens."""
 
-LEAST: dict[str, float] = {
-    "actor.clip_ratio_c": 1.0,
-    "actor.tau_pos": 0.0,
-    "actor.tau_neg": 0.0,
-    "actor.loss_scale_factor": 0.0,
-    "actor.policy_loss.clip_cov_ratio": 0.0,
-    "actor.policy_loss.kl_cov_ratio": 0.0,
-    "actor.policy_loss.dro_beta": 0.0,
+BOUNDS: dict[str, tuple[float, float]] = {
+    "actor.clip_ratio_c": (1.0, math.inf),
+    "actor.tau_pos": (0.0, math.inf),
+    "actor.tau_neg": (0.0, math.inf),
+    "actor.loss_scale_factor": (0.0, math.inf),
+    "actor.policy_loss.clip_cov_ratio": (0.0, 1.0),
+    "actor.policy_loss.kl_cov_ratio": (0.0, 1.0),
+    "actor.policy_loss.dro_beta": (0.0, math.inf),
 }
-"""Lower bounds of these keys, exclusive."""
+"""These keys must be more than the first number and at most the second."""
 
 REJECTIONS = (
     *(f"token_{k}" for k in ("k1", "k2", "k3")),
@@ -64,6 +66,7 @@ ONLY_BESIDE: dict[str, tuple[str, Any]] = {
 
 _USUAL = {"actor.fsdp_config.strategy": "fsdp2"}
 _OPTIMIZER = "actor.optim.optimizer"
+_IMPLEMENTATION = "actor.optim.optimizer_impl"
 _OVERRIDE = "actor.optim.override_optimizer_config"
 SET_EACH_STEP = {
     "lr": "algorithm.learning_rate",
@@ -120,8 +123,10 @@ def _loss_faults(numbers: Hyperparameters) -> Iterator[str]:
     for key, value in _given(numbers):
         if loss not in READ_BY.get(key, (loss,)):
             yield f"{_named(key)}: {value!r} would do nothing to the policy loss `{loss}`: leave it out"
-        if key in LEAST and not value > LEAST[key]:
-            yield f"{_named(key)}: {value!r} must be more than {LEAST[key]:g}"
+        least, most = BOUNDS.get(key, (-math.inf, math.inf))
+        if key in BOUNDS and not least < value <= most:
+            upper = f" and at most {most:g}" if math.isfinite(most) else ""
+            yield f"{_named(key)}: {value!r} must be more than {least:g}{upper}"
     if loss == "dro" and "actor.policy_loss.dro_beta" not in numbers.verl:
         yield "algorithm.loss_mode: `dro` needs `verl.actor.policy_loss.dro_beta`"
     if "actor.loss_scale_factor" in numbers.verl and numbers.loss_agg_mode != "seq-mean-token-sum-norm":
@@ -147,8 +152,13 @@ def _optimizer_faults(numbers: Hyperparameters) -> Iterator[str]:
     if not all(0 <= beta < 1 for beta in numbers.betas):
         yield f"verl.actor.optim.betas: {list(numbers.betas)} must both be 0 or more and less than 1"
     for name, value in numbers.verl.get(_OVERRIDE, {}).items():
+        known = ARGUMENTS.get(optimizer) if numbers.verl.get(_IMPLEMENTATION, "torch.optim") == "torch.optim" else None
         if name in SET_EACH_STEP:
             yield f"verl.{_OVERRIDE}.{name}: {value!r} would do nothing: `{SET_EACH_STEP[name]}` decides"
+        elif known is not None and name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean `{near[0]}`?" if near else f"it has {', '.join(f'`{one}`' for one in known)}"
+            yield f"verl.{_OVERRIDE}.{name}: `{optimizer}` has no such argument; {hint}"
 
 
 def _given(numbers: Hyperparameters) -> Iterator[tuple[str, Any]]:
@@ -232,3 +242,15 @@ def is_threshold(spec: Any, *, pair: bool = True) -> bool:
     except ValueError:
         return False
     return len(bounds) <= (2 if pair else 1) and bounds[0] > 0 and bounds[-1] >= bounds[0]
+
+
+def not_finite(value: Any, key: str) -> Iterator[tuple[str, float]]:
+    """Keys and values of the numbers in it, however deep, that are not finite."""
+    if isinstance(value, Mapping):
+        for name, inner in cast("Mapping[str, Any]", value).items():
+            yield from not_finite(inner, f"{key}.{name}" if key else name)
+    elif isinstance(value, list | tuple):
+        for i, inner in enumerate(cast("Sequence[Any]", value)):
+            yield from not_finite(inner, f"{key}.{i}")
+    elif isinstance(value, float) and not math.isfinite(value):
+        yield key, value

@@ -23,6 +23,22 @@ OPTIMIZERS: dict[str, tuple[str, ...]] = {
     ),
 }
 """By `optimizer_impl`: those that take every parameter of a model, a learning rate and a weight decay."""
+_COMMON = ("foreach", "maximize", "differentiable")
+ARGUMENTS: dict[str, tuple[str, ...]] = {
+    "Adafactor": ("beta2_decay", "eps", "d", "foreach", "maximize"),
+    "Adadelta": ("rho", "eps", "capturable", *_COMMON),
+    "Adagrad": ("lr_decay", "initial_accumulator_value", "eps", "fused", *_COMMON),
+    "Adam": ("eps", "amsgrad", "capturable", "fused", "decoupled_weight_decay", *_COMMON),
+    "AdamW": ("eps", "amsgrad", "capturable", "fused", *_COMMON),
+    "Adamax": ("eps", "capturable", *_COMMON),
+    "ASGD": ("lambd", "alpha", "t0", "capturable", *_COMMON),
+    "NAdam": ("eps", "momentum_decay", "decoupled_weight_decay", "capturable", *_COMMON),
+    "RAdam": ("eps", "decoupled_weight_decay", "capturable", *_COMMON),
+    "RMSprop": ("alpha", "eps", "momentum", "centered", "capturable", *_COMMON),
+    "SGD": ("momentum", "dampening", "nesterov", "fused", *_COMMON),
+}
+"""What `override_optimizer_config` may give an optimizer of `torch.optim`: its arguments but those that are set before
+each update."""
 WITHOUT_BETAS = ("Adafactor", "Adadelta", "Adagrad", "ASGD", "RMSprop", "SGD")
 
 DTYPES = ("fp32", "float32", "32", "bf16", "bfloat16", "fp16", "float16", "16")

@@ -165,8 +165,28 @@ def test_rejecting_all_rows_of_an_update_leaves_the_weights(model_dir: Path, mod
     correction = REJECTION | ({"bypass_mode": True, "loss_type": "reinforce"} if bypass else {})
     weights, metrics = updated(model_dir, rows, {"rollout_correction": correction, "loss_agg_mode": mode})
     assert moved(load_by_hand(model_dir).state_dict(), weights) == 0
-    if not bypass:
-        assert (metrics["optimizer_steps"], metrics["rejected_steps"]) == (0, 1)
+    assert (metrics["optimizer_steps"], metrics["rejected_steps"]) == (0, 1)
+    assert metrics["rollout_corr/rollout_rs_seq_masked_fraction"] == 1
+
+
+@pytest.mark.parametrize("correction", [{}, {"bypass_mode": True}, {"bypass_mode": True, "loss_type": "reinforce"}])
+def test_a_mini_batch_that_is_rejected_leaves_the_weights_whatever_the_optimizer_remembers(
+    model_dir: Path, correction: dict[str, Any]
+) -> None:
+    trainer, model = make_trainer(model_dir, {}), load_by_hand(model_dir)
+    good = [as_sampled(model, row) for row in rollouts([1, 4, 2])]
+    numbers = parse_hyperparameters(
+        {"learning_rate": 0.01, "micro_batch_size": 2, "rollout_correction": REJECTION | correction}
+    )
+    assert trainer.train(1, good, numbers, seed=0).metrics["optimizer_steps"] == 1
+    before = weights_of(trainer)
+    assert moved(model.state_dict(), before) > 1e-4
+    metrics = trainer.train(2, [far_off(row) for row in good], numbers, seed=0).metrics
+    assert (metrics["optimizer_steps"], metrics["rejected_steps"]) == (0, 1)
+    assert moved(before, weights_of(trainer)) == 0
+    again = numbers.model_copy(update={"rollout_correction": {}})
+    assert trainer.train(3, good, again, seed=0).metrics["optimizer_steps"] == 1
+    assert moved(before, weights_of(trainer)) > 1e-4
 
 
 @pytest.mark.parametrize("kind", ["ppo_clip", "reinforce"])

@@ -16,8 +16,8 @@ from relight.store.training.plans import resolve_plan
 from relight.types.hyperparameters import Hyperparameters, PolicyLoss, parse_hyperparameters, trainer_numbers
 from relight.types.learning_rate_schedule import learning_rate_factor
 from relight.types.run_file import parse_run_file
-from relight.types.run_file_effects import READ_BY, REJECTIONS
-from relight.types.verl_values import ATTENTIONS, DTYPES, KERNELS, OPTIMIZERS, WITHOUT_BETAS
+from relight.types.run_file_effects import READ_BY, REJECTIONS, SET_EACH_STEP
+from relight.types.verl_values import ARGUMENTS, ATTENTIONS, DTYPES, KERNELS, OPTIMIZERS, WITHOUT_BETAS
 from tests.integration.gpu_worker.by_hand import (
     SGD,
     differences,
@@ -164,6 +164,15 @@ def test_the_optimizers_that_may_be_named_are_those_of_torch_that_verl_can_build
         return True
 
     assert {name for name in named if steps(name)} == set(OPTIMIZERS["torch.optim"])
+
+
+def test_the_arguments_that_an_optimizer_may_be_given_are_torchs() -> None:
+    ours = ("params", *SET_EACH_STEP)
+    taken = {
+        name: {one for one in inspect.signature(getattr(torch.optim, name)).parameters if one not in ours}
+        for name in OPTIMIZERS["torch.optim"]
+    }
+    assert {name: set(arguments) for name, arguments in ARGUMENTS.items()} == taken
 
 
 def test_the_names_of_data_types_and_kernels_are_verls_and_transformers() -> None:

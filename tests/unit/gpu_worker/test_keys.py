@@ -171,6 +171,22 @@ RATIOS = {"rollout_rs": "token_k1,seq_max_k2", "rollout_rs_threshold": "0.5_2.0,
             r"override_optimizer_config\.lr: 0\.1 would do nothing: `algorithm\.learning_rate` decides",
         ),
         (
+            {"verl": {"actor.optim.override_optimizer_config": {"epss": 1e-6}}},
+            r"override_optimizer_config\.epss: `AdamW` has no such argument; did you mean `eps`\?",
+        ),
+        (
+            {"verl": {"actor.optim": {"optimizer": "SGD", "override_optimizer_config": {"amsgrad": True}}}},
+            r"override_optimizer_config\.amsgrad: `SGD` has no such argument; it has `momentum`, `dampening`",
+        ),
+        (
+            {"loss_mode": "kl_cov", "verl": {"actor.policy_loss.kl_cov_ratio": 1.5}},
+            r"kl_cov_ratio: 1\.5 must be more than 0 and at most 1",
+        ),
+        (
+            {"loss_mode": "clip_cov", "verl": {"actor.policy_loss.clip_cov_ratio": 5}},
+            r"clip_cov_ratio: 5 must be more than 0 and at most 1",
+        ),
+        (
             {"verl": {"model.fused_kernel_options": {"impl_backend": "torch"}}},
             r"would do nothing without `verl\.model\.use_fused_kernels: true`",
         ),
@@ -244,6 +260,17 @@ def test_a_name_that_verl_would_look_up_when_the_trainer_starts_is_refused_with_
         {"clip_ratio": 0.3, "clip_ratio_high": 0.28},
         {"verl": {"actor.fsdp_config.strategy": "fsdp", "actor.fsdp_config.use_orig_params": True}},
         {"verl": {"actor.fsdp_config.offload_policy": True}},
+        {"loss_mode": "kl_cov", "verl": {"actor.policy_loss.kl_cov_ratio": 1.0}},
+        {"verl": {"actor.optim": {"optimizer": "SGD", "override_optimizer_config": {"momentum": 0.9}}}},
+        {
+            "verl": {
+                "actor.optim": {
+                    "optimizer": "_AdamW",
+                    "optimizer_impl": "torchao.optim",
+                    "override_optimizer_config": {"bf16_stochastic_round": True},
+                }
+            }
+        },
         {"loss_agg_mode": "seq-mean-token-sum-norm", "verl": {"actor.loss_scale_factor": 9}},
     ],
 )

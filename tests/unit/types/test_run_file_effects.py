@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from relight.errors import ConfigError
 from relight.types.run_file import parse_run_file
 
+NAN, INF = math.nan, math.inf
 HELD_OUT = {"data": {"train": "train.jsonl", "evaluation": "heldout.jsonl"}}
 
 
@@ -34,6 +36,21 @@ def run_file(**more: Any) -> dict[str, Any]:
             {"failures": {"pause_when_stalled": True, "stalled_after_seconds": None}},
             "`failures.pause_when_stalled`: true would do nothing without `stalled_after_seconds`: give the seconds",
         ),
+        (
+            {"algorithm": {"loss_agg_mode": "token-mean", "sequence": "row"}},
+            "`algorithm.sequence`: `row` would do nothing with `loss_agg_mode: token-mean`.*leave it out",
+        ),
+        (
+            {"verl": {"actor": {"policy_loss": {"ppo_kl_coef": NAN}}}},
+            r"`verl\.actor\.policy_loss\.ppo_kl_coef`: nan must be a finite number",
+        ),
+        ({"verl": {"actor.optim.num_cycles": -INF}}, r"`verl\.actor\.optim\.num_cycles`: -inf must be a finite"),
+        ({"verl": {"actor.optim.betas": [0.9, NAN]}}, r"`verl\.actor\.optim\.betas\.1`: nan must be a finite"),
+        ({"vllm": {"hf_overrides": {"rope": {"factor": INF}}}}, r"`vllm\.hf_overrides\.rope\.factor`: inf must be"),
+        (
+            {"algorithm": {"rollout_correction": {"rollout_is": "token", "rollout_is_threshold": INF}}},
+            r"`algorithm\.rollout_correction\.rollout_is_threshold`: inf must be a finite",
+        ),
         ({"sampling": {"top_k": -7}}, r"sampling\.top_k: .* greater than or equal to -1"),
     ],
 )
@@ -51,6 +68,8 @@ def test_what_would_do_nothing_or_fail_later_is_refused_with_its_name(more: dict
         {"failures": {"short_groups": "drop"}},
         {"failures": {"pause_when_stalled": True}},
         {"verl": {"actor.shuffle": True}, "algorithm": {"mini_batches": 2}},
+        {"algorithm": {"loss_agg_mode": "token-mean"}},
+        {"algorithm": {"loss_agg_mode": "seq-mean-token-sum", "sequence": "row"}},
         {"verl": {"actor": {"shuffle": True, "ppo_mini_batch_size": 2}}},
     ],
 )
