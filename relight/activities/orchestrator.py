@@ -13,7 +13,7 @@ from relight.datasets import Tasks, load_tasks
 from relight.errors import ConfigError, PausedError
 from relight.faults import FaultPoint, fault_point
 from relight.models import check_model
-from relight.operators.changes import change_run
+from relight.operators.command_transactions import change_run
 from relight.operators.run_workflows import execution_of, is_open
 from relight.operators.signals import cancel_workflow, give_notice, signal_workflows
 from relight.store.database import Database

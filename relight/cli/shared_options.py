@@ -36,7 +36,7 @@ def registered(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function as a command: with the shared options, and RelightErrors printed as one line with an exit code."""
 
     def command(**values: Any) -> Any:
-        from relight.cli.log_file import log_to_home  # services log to stderr instead
+        from relight.cli.home_log import log_to_home  # services log to stderr instead
 
         log_to_home()
         try:

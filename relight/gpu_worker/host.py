@@ -25,9 +25,9 @@ from relight.gpu_worker.checkpoints import weights_digest_of
 from relight.gpu_worker.disk_space import DiskSpace
 from relight.gpu_worker.engine_args import shares_gpu
 from relight.gpu_worker.engine_supervisor import EngineSupervisor, socket_path
+from relight.gpu_worker.policy_update import PolicyUpdate
 from relight.gpu_worker.step_trainer import StepTrainer
 from relight.gpu_worker.trainer_client import TrainerProcess
-from relight.gpu_worker.update import PolicyUpdate
 from relight.gpu_worker.version_files import VersionFiles
 from relight.models import check_model
 from relight.retrying import Every, logged
@@ -153,7 +153,7 @@ class GpuHost:
         return EngineState(engines=1, version=service.engines.version or 0)
 
     async def update(self, place: StepInput) -> UpdateResult:
-        """Make a policy version (`update.py` has the order).
+        """Make a policy version (`policy_update.py` has the order).
 
         Raises:
             DiskFullError: the disk of the run's folder is full.

@@ -23,8 +23,8 @@ from relight.observability.reporting import Doing, find_gpus, keep_reporting, ow
 from relight.settings import Settings
 from relight.store.database import connect_database
 from relight.store.workers import register_worker
-from relight.temporal.activity_reports import Reported
 from relight.temporal.connection import connect_temporal
+from relight.temporal.current_activities import Reported
 from relight.temporal.draining import RetryElsewhere, keep_working
 
 log = logging.getLogger(__name__)

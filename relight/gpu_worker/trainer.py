@@ -35,10 +35,10 @@ from relight.adapter.rows import TrainingRow
 from relight.errors import CheckpointError, ConfigError, TrainerError
 from relight.gpu_worker.checkpoints import Manifest, verify
 from relight.gpu_worker.corrections import correct_mismatch
-from relight.gpu_worker.exports import write_agreed, write_checkpoint, write_export
-from relight.gpu_worker.inference import logprobs_of
 from relight.gpu_worker.losses import RejectedSteps, weighted_ppo_loss
+from relight.gpu_worker.model_saving import write_agreed, write_checkpoint, write_export
 from relight.gpu_worker.tensor_batch import Batch, make_batch, mini_batches, pack, part_of
+from relight.gpu_worker.trainer_logprobs import logprobs_of
 from relight.gpu_worker.trainer_messages import TrainerState, TrainResult
 from relight.types.hyperparameters import (
     NONFINITE_STEPS,

@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar, cast
 
-from relight.litagent.invocation import Invocation
+from relight.litagent.agent_arguments import Invocation
 from relight.types.resources import NamedResources
 from relight.types.rollout import Rollout
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import orjson
 
+from relight.llm_proxy.answer_parts import Segment, Segments, Step, segments_of
 from relight.llm_proxy.dialects import Dialect, named_event
 from relight.llm_proxy.messages_request import RAW_ARGUMENTS, read_request
 from relight.llm_proxy.request_errors import RequestError
-from relight.llm_proxy.segments import Segment, Segments, Step, segments_of
 
 JSON = dict[str, Any]
 STOP_REASONS = {"length": "max_tokens", "tool_calls": "tool_use", "content_filter": "refusal"}

@@ -28,7 +28,7 @@ class RequestError(Exception):
 
     @property
     def headers(self) -> tuple[tuple[bytes, bytes], ...]:
-        """Headers for clients and for the runner's relay (`runner/relay.py`)."""
+        """Headers for clients and for the runner's relay (`runner/gateway_relay.py`)."""
         final = ((b"x-should-retry", b"false"),) if self.final else ()
         return final + (((b"x-relight-recorded", b"true"),) if self.recorded else ())
 

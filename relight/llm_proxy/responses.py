@@ -6,10 +6,10 @@ from typing import Any
 
 import orjson
 
+from relight.llm_proxy.answer_parts import Segment, Segments, Step, segments_of
 from relight.llm_proxy.dialects import Dialect, named_event
 from relight.llm_proxy.request_errors import RequestError
 from relight.llm_proxy.responses_request import LOGPROBS, read_request
-from relight.llm_proxy.segments import Segment, Segments, Step, segments_of
 
 JSON = dict[str, Any]
 ECHOED = ("instructions", "metadata", "max_output_tokens", "max_tool_calls", "user", "prompt_cache_key")

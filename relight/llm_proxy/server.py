@@ -20,7 +20,7 @@ from relight.llm_proxy.limits import Limits
 from relight.llm_proxy.metrics import Metered
 from relight.settings import Settings
 from relight.store.attempts.client import StoreClient
-from relight.store.attempts.link import StoreLink
+from relight.store.attempts.plain_http_client import StoreLink
 from relight.transport.listening import Server, listen
 from relight.types.upstreams import load_upstreams
 

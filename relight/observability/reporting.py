@@ -1,6 +1,6 @@
 """What a process of the platform reports about itself: that it is alive, its work, and its hardware.
 
-Its work is kept in a `Doing`; `activity_reports.Reported` puts the activities of a Temporal worker there.
+Its work is kept in a `Doing`; `current_activities.Reported` puts the activities of a Temporal worker there.
 """
 
 from __future__ import annotations

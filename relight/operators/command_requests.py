@@ -14,7 +14,7 @@ from typing import Any
 
 from relight.errors import NotFoundError
 from relight.faults import FaultPoint, fault_point
-from relight.operators.changes import done_before, write_change
+from relight.operators.command_transactions import done_before, write_change
 from relight.store.database import Database, Transaction
 from relight.store.runs.rows import get_run
 from relight.types import names

@@ -17,7 +17,7 @@ from relight.operators.run_workflows import execution_of
 from relight.store.database import Database
 from relight.store.runs.rows import find_run
 from relight.types import names
-from relight.types.limit_shares import share
+from relight.types.concurrency_shares import share
 from relight.types.payloads import ChangeInput, ChangeResult, Notice
 
 

@@ -17,7 +17,7 @@ from relight.emitter.attributes import clean_text
 from relight.emitter.emit import reward_attributes
 from relight.emitter.names import ANNOTATION
 from relight.emitter.recorder import EmittedSpan, make_span, send
-from relight.litagent.invocation import Invocation
+from relight.litagent.agent_arguments import Invocation
 from relight.litagent.loading import LoadedAgent
 from relight.litagent.returns import sort_out
 from relight.runner import frames

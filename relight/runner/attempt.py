@@ -19,8 +19,8 @@ from relight.retrying import Every
 from relight.runner.agent_call import AgentCall, AgentOutcome
 from relight.runner.deadlines import Deadlines, GrowingTotal
 from relight.runner.gateway_probe import GatewayProbe
+from relight.runner.gateway_relay import CallLog
 from relight.runner.process_isolation import AgentRunner
-from relight.runner.relay import CallLog
 from relight.store.attempts.base import AttemptStore
 from relight.types.rollout import FailureClass
 from relight.types.wire import AttemptOutcome, FinishRequest, GradingRequest, OpenedAttempt, SpanRecord

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import aiohttp
 
-from relight.runner.relay import Relay
+from relight.runner.gateway_relay import Relay
 from relight.types.wire import OpenedAttempt
 
 TIMEOUT = aiohttp.ClientTimeout(total=5, connect=2)

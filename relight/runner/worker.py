@@ -20,9 +20,9 @@ from relight.runner.grading_activity import GradingActivities
 from relight.runner.shared_exclusive_lock import SharedExclusiveLock
 from relight.runner.shared_isolation import SharedRunner
 from relight.settings import Settings
-from relight.store.attempts.link import StoreLink
-from relight.temporal.activity_reports import Reported
+from relight.store.attempts.plain_http_client import StoreLink
 from relight.temporal.connection import connect_temporal
+from relight.temporal.current_activities import Reported
 from relight.temporal.draining import RetryElsewhere, keep_working
 from relight.types.names import runner_queue
 

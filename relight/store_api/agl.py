@@ -74,7 +74,7 @@ async def enqueue(call: AglCall, body: bodies.EnqueueRequest) -> bytes:
         return b"[]"
     for rollout in body.rollouts:
         if rollout.resources_id is not None:
-            rollout.resources_id = await call.handover.plain(rollout.resources_id)
+            rollout.resources_id = await call.attempt_resources.plain(rollout.resources_id)
     rollouts = await call.keyed(lambda: call.store.enqueue_many_rollouts(body.rollouts, idempotency_key=call.key))
     return listed(bare_rollout_json(rollout, call.complete) for rollout in rollouts)
 
@@ -91,7 +91,7 @@ async def dequeue(call: AglCall, body: bodies.DequeueRequest) -> bytes:
         claimed = await call.keyed(
             lambda: call.store.dequeue_many_rollouts(body.limit, body.worker_id, idempotency_key=call.key)
         )
-    return listed([rollout_json(await call.handover.bind(call.store, one), call.complete) for one in claimed])
+    return listed([rollout_json(await call.attempt_resources.bind(call.store, one), call.complete) for one in claimed])
 
 
 @routes.post("/rollouts", bodies.StartRequest, AttemptedRollout, 201)
@@ -99,9 +99,9 @@ async def start_rollout(call: AglCall, body: bodies.StartRequest) -> bytes:
     """Begin a rollout that is never queued."""
     values = {name: getattr(body, name) for name in bodies.StartRequest.model_fields}
     if body.resources_id is not None:
-        values["resources_id"] = await call.handover.plain(body.resources_id)
+        values["resources_id"] = await call.attempt_resources.plain(body.resources_id)
     rollout = await call.keyed(lambda: call.store.start_rollout(**values, idempotency_key=call.key))
-    return rollout_json(await call.handover.bind(call.store, rollout), call.complete)
+    return rollout_json(await call.attempt_resources.bind(call.store, rollout), call.complete)
 
 
 @routes.bare("GET", "/rollouts/{rollout_id}", AttemptedRollout | Rollout)
@@ -123,7 +123,7 @@ async def update_rollout(call: AglCall, body: bodies.UpdateRolloutRequest) -> by
     """Change a rollout's fields."""
     values = given(body, "status", "config") | given(body, "input", "mode", "resources_id", "metadata", nullable=True)
     if body.resources_id is not None:
-        values["resources_id"] = await call.handover.plain(body.resources_id)
+        values["resources_id"] = await call.attempt_resources.plain(body.resources_id)
     rollout = await call.retried(lambda: call.store.update_rollout(call.path["rollout_id"], **values))
     return bare_rollout_json(rollout, call.complete)
 
@@ -146,7 +146,7 @@ async def cancel_rollout(call: AglCall, body: bodies.CancelRequest) -> bytes:
 async def start_attempt(call: AglCall, body: bodies.StartAttemptRequest) -> bytes:
     """Begin one more attempt."""
     rollout = await call.store.start_attempt(call.path["rollout_id"], body.worker_id)
-    return rollout_json(await call.handover.bind(call.store, rollout), call.complete)
+    return rollout_json(await call.attempt_resources.bind(call.store, rollout), call.complete)
 
 
 @routes.bare("GET", "/rollouts/{rollout_id}/attempts/latest", Attempt | None)
@@ -204,7 +204,7 @@ async def read_latest_resources(call: AglCall) -> bytes:
 async def read_resources(call: AglCall) -> bytes:
     """Resources: the newest version, or the one that `version` names."""
     resources_id, version = call.path["resources_id"], _version(call.request.query_params.get("version"))
-    update = await call.retried(lambda: call.handover.find(call.store, resources_id, version))
+    update = await call.retried(lambda: call.attempt_resources.find(call.store, resources_id, version))
     if update is None:
         raise NotFoundError(f"there are no resources {resources_id}")
     return whole(update)

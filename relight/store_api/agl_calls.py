@@ -49,7 +49,7 @@ class AglCall:
 
     request: Request
     store: LightningStore
-    handover: AttemptResources
+    attempt_resources: AttemptResources
 
     @property
     def path(self) -> dict[str, str]:
@@ -79,7 +79,7 @@ class AglCall:
 
 async def call_of(request: Request) -> AglCall:
     """A request with the store that it is for."""
-    return AglCall(request, await request.app.state.backend.lightning(), request.app.state.handover)
+    return AglCall(request, await request.app.state.backend.lightning(), request.app.state.attempt_resources)
 
 
 def raw_json(content: bytes, status: int = 200) -> Response:

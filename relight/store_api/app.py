@@ -13,22 +13,22 @@ from starlette.responses import Response
 
 from relight.errors import ConfigError, NeedsPostgresError
 from relight.observability.metrics import HttpMetrics
-from relight.store_api import agl, agl_queries, command_routes, datasets, events, metrics, otlp, routes, views
+from relight.store_api import agl, agl_queries, command_routes, datasets, events, metrics, otlp, routes, view_routes
 from relight.store_api.access import AccessMiddleware
 from relight.store_api.agent_tokens import AgentTokens
 from relight.store_api.attempt_resources import AttemptResources
 from relight.store_api.backends import Backend
 from relight.store_api.grants import Grants
 from relight.store_api.problems import add_problem_handlers
-from relight.store_api.served import CountRequests, Requests
+from relight.store_api.request_counter import CountRequests, Requests
 from relight.store_api.service import StoreService
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
 MAX_TOTAL_BYTES = 256 * 1024 * 1024
 """Bodies of all requests under way; requests above it get 503."""
-ROUTED = (metrics, routes, datasets, views, events, command_routes, agl_queries, agl, otlp)
+ROUTED = (metrics, routes, datasets, view_routes, events, command_routes, agl_queries, agl, otlp)
 """The first matching route counts: `events` is not a command, and `search` is not a rollout's id."""
-ON_POSTGRES = (datasets, views, events, command_routes)
+ON_POSTGRES = (datasets, view_routes, events, command_routes)
 """Routes that an in-memory store answers with NeedsPostgresError."""
 
 
@@ -85,7 +85,7 @@ def _fill_state(app: FastAPI, backend: Backend, retry_seconds: float, gateway_ur
     state.database = database
     state.service = StoreService(backend.attempts, retry_seconds)
     state.otlp = otlp.Otlp(backend.spans)
-    state.handover = AttemptResources(backend, gateway_url)
+    state.attempt_resources = AttemptResources(backend, gateway_url)
     state.ending = asyncio.Event()
     state.streams = events.Streams(database, state.ending) if database else None
     state.grants = Grants(database) if database else None

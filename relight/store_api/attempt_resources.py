@@ -12,7 +12,7 @@ import hmac
 from base64 import urlsafe_b64encode
 from typing import TypeGuard
 
-from relight.store.attempts.bound_models import AttemptEndpoint, is_at_gateway
+from relight.store.attempts.bound_resources import AttemptEndpoint, is_at_gateway
 from relight.store.attempts.tokens import attempt_token
 from relight.store.base import LightningStore
 from relight.store_api.backends import Backend

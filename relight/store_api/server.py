@@ -29,7 +29,7 @@ from relight.store.memory.lightning import PERIOD_SECONDS, InMemoryLightningStor
 from relight.store.queue.sweeper import keep_sweeping
 from relight.store_api.app import create_app
 from relight.store_api.backends import Backend, MemoryBackend, PostgresBackend
-from relight.store_api.served import Requests
+from relight.store_api.request_counter import Requests
 from relight.transport.listening import Server, listen
 from relight.types.wire import WorkerReport
 

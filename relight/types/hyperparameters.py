@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from relight.errors import ConfigError
-from relight.types.run_file_effects import check_effects
+from relight.types.ineffective_keys import check_effects
 from relight.types.verl_keys import PLAN_KEYS, flatten_verl_keys, names_correction
 
 LossAggregation = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]

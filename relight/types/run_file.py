@@ -23,10 +23,10 @@ from relight.types.hyperparameters import (
     parse_hyperparameters,
     trainer_numbers,
 )
+from relight.types.ineffective_keys import not_finite
 from relight.types.learning_rate_schedule import check_schedule
 from relight.types.names import RUNNER_QUEUE, runner_queue
 from relight.types.rollout import FailureClass, RolloutConfig
-from relight.types.run_file_effects import not_finite
 from relight.types.upstreams import Upstream, check_names
 from relight.types.verl_keys import flatten_verl_keys
 from relight.types.vllm_keys import check_vllm_keys

@@ -21,8 +21,8 @@ from relight.settings import Settings
 from relight.store.database import connect_database
 from relight.store.queue.outbox import keep_dispatching
 from relight.store.workers import register_worker
-from relight.temporal.activity_reports import Reported
 from relight.temporal.connection import connect_temporal
+from relight.temporal.current_activities import Reported
 from relight.temporal.draining import RetryElsewhere, keep_working
 from relight.temporal.heartbeats import Heartbeats
 from relight.temporal.server_setup import configure

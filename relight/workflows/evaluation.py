@@ -12,7 +12,7 @@ from temporalio.workflow import ParentClosePolicy
 
 from relight.temporal import search_attributes as search
 from relight.types import names
-from relight.types.limit_shares import share
+from relight.types.concurrency_shares import share
 from relight.types.payloads import (
     BatchInput,
     BatchReport,
@@ -23,8 +23,8 @@ from relight.types.payloads import (
 )
 from relight.workflows import build_versions
 from relight.workflows.activity_calls import may_restart_child, store_call
-from relight.workflows.backoff import Backoff, OpenChildren
 from relight.workflows.input import validated_input
+from relight.workflows.waiting import Backoff, OpenChildren
 
 LONG_HISTORY_SECONDS = 3600
 """The interval between tries where the history is long, but a continue-as-new would cancel another batch."""

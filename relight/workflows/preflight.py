@@ -13,7 +13,7 @@ from relight.temporal import search_attributes as search
 from relight.types import names
 from relight.types.payloads import PreflightState, RolloutInput, RolloutResult, RunRequest, TrainingInput
 from relight.workflows.activity_calls import store_call
-from relight.workflows.backoff import Backoff
+from relight.workflows.waiting import Backoff
 
 TIMEOUT_SECONDS = 600
 """A rollout that takes longer is cancelled, and the run begins."""

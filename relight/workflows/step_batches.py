@@ -11,10 +11,10 @@ from temporalio.workflow import ParentClosePolicy
 
 from relight.temporal import search_attributes as search
 from relight.types import names
-from relight.types.limit_shares import share
+from relight.types.concurrency_shares import share
 from relight.types.payloads import BatchAnswer, BatchInput, BatchQuery, BatchReport, CheckInput, Readiness, StepPlan
 from relight.workflows.activity_calls import store_call
-from relight.workflows.backoff import LONGEST_SECONDS, Backoff, WaitingWorkflowBase
+from relight.workflows.waiting import LONGEST_SECONDS, Backoff, WaitingWorkflowBase
 
 
 class StepBatches(WaitingWorkflowBase):

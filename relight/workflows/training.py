@@ -40,9 +40,9 @@ from relight.workflows.activity_calls import (
     raise_if_cancelled,
     store_call,
 )
-from relight.workflows.backoff import LONGEST_SECONDS, Backoff
 from relight.workflows.preflight import run_preflight
 from relight.workflows.step_batches import StepBatches
+from relight.workflows.waiting import LONGEST_SECONDS, Backoff
 
 KEPT_REWARDS = 20
 RELEASE_TIMEOUT = timedelta(minutes=2)

@@ -11,7 +11,7 @@ import pytest
 from temporalio.service import RPCError
 
 from relight.cli import output
-from relight.cli.log_file import HomeLog
+from relight.cli.home_log import HomeLog
 from relight.observability.logs import LineFormatter
 from relight.settings import load_settings
 from relight.temporal.connection import connect_temporal

@@ -9,7 +9,7 @@ import asyncio
 import sys
 
 from relight.errors import RelightError
-from relight.store.attempts.link import StoreLink
+from relight.store.attempts.plain_http_client import StoreLink
 from relight.types.wire import FinishRequest, OpenRequest
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from relight.datasets import load_tasks
-from relight.operators.changes import change_run
+from relight.operators.command_transactions import change_run
 from relight.store.attempts.postgres import PostgresStore
 from relight.store.database import Database
 from relight.store.runs import lifecycle

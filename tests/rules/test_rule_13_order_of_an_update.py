@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from relight.faults import FaultPoint
-from relight.gpu_worker import update
+from relight.gpu_worker import policy_update
 from relight.store.database import Database
 from tests.rules.host import gpu_host
 from tests.rules.kit import begin
@@ -29,7 +29,7 @@ async def test_what_an_update_measured_is_kept_where_its_worker_dies_before_the_
             dying.remove(place)
             raise Died
 
-    monkeypatch.setattr(update, "fault_point", reach)
+    monkeypatch.setattr(policy_update, "fault_point", reach)
     async with gpu_host(database, tmp_path, run) as host:
         await run.plan(1)
         await run.play_all(1)

@@ -12,7 +12,7 @@ from temporalio.exceptions import ApplicationError
 
 from relight.datasets import load_tasks
 from relight.errors import CancelRequestedError, ConflictError
-from relight.operators import changes, command_requests
+from relight.operators import command_requests, command_transactions
 from relight.operators.command_loop import LocalReader
 from relight.operators.operator import Operator
 from relight.store.database import Database
@@ -134,7 +134,7 @@ async def test_of_a_cancelled_run_nothing_is_planned_opened_updated_or_begun(
         with pytest.raises(CancelRequestedError, match="`relight resume driven` drives it again"):
             await lifecycle.begin_run(database, asks, *(load_tasks("train.jsonl", tmp_path),) * 2)
     paused = ChangeInput(run="driven", epoch=1, action="pause", request_key="p", value={})
-    assert (await changes.change_run(database, paused)).reason == "the run is being cancelled"
+    assert (await command_transactions.change_run(database, paused)).reason == "the run is being cancelled"
     with pytest.raises(CancelRequestedError):
         await lifecycle.finish_run(database, FinishInput(run="driven", epoch=1, status="finished"))
     assert await facts() == before

@@ -14,7 +14,7 @@ import orjson
 
 from relight.adapter.rows import rows_of
 from relight.datasets import load_tasks
-from relight.operators.changes import change_run
+from relight.operators.command_transactions import change_run
 from relight.store.attempts.postgres import PostgresStore
 from relight.store.database import Database
 from relight.store.maintenance.partitions import ensure_partitions

@@ -13,7 +13,7 @@ from typing import Any, Self
 from relight.errors import ConflictError, NotFoundError, UnauthorizedError
 from relight.faults import FaultPoint, fault_point
 from relight.observability.redaction import Redactor
-from relight.store.attempts.bound_models import AttemptEndpoint, bind_resources
+from relight.store.attempts.bound_resources import AttemptEndpoint, bind_resources
 from relight.store.attempts.tokens import attempt_token, attempt_url, new_attempt_id, new_key, open_key, token_hash
 from relight.store.database import Database
 from relight.store.generations import commit_generations, undelivered, unpack_body

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from relight.errors import ConflictError, NotFoundError, UnauthorizedError
-from relight.store.attempts.bound_models import AttemptEndpoint, BoundResources, bind_resources
+from relight.store.attempts.bound_resources import AttemptEndpoint, BoundResources, bind_resources
 from relight.store.attempts.tokens import attempt_token, attempt_url, open_key, token_hash
 from relight.store.memory.rows import AttemptRow, EngineState, MemoryCall, MemoryEngine, MemoryRun, RolloutRow
 from relight.store.memory.tables import ALONE_AFTER, NEXT_NUMBER, Tables, locked

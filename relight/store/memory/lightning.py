@@ -16,8 +16,8 @@ from pydantic import BaseModel
 
 from relight.errors import ConflictError, InvalidRequestError
 from relight.store.base import Changes
-from relight.store.memory.catalogue import MemoryCatalogue
 from relight.store.memory.pages import find
+from relight.store.memory.resources_and_workers import MemoryCatalogue
 from relight.store.memory.rows import AttemptRow, RolloutRow
 from relight.store.memory.tables import NEXT_NUMBER, Tables
 from relight.store.queue import queries, rules

@@ -12,10 +12,10 @@ import pytest
 from relight.adapter.rows import TrainingRow
 from relight.gpu_worker.checkpoints import Manifest, commit, temporary_name, write_manifest
 from relight.gpu_worker.engine_supervisor import EngineSupervisor
+from relight.gpu_worker.policy_update import PolicyUpdate
 from relight.gpu_worker.step_trainer import StepTrainer
 from relight.gpu_worker.trainer_client import TrainerProcess
 from relight.gpu_worker.trainer_messages import Saved, TrainerState, TrainResult
-from relight.gpu_worker.update import PolicyUpdate
 from relight.gpu_worker.version_files import VersionFiles
 from relight.store.database import Database
 from relight.types.run_file import Checkpoints

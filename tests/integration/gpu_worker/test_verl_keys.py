@@ -14,9 +14,9 @@ import torch
 from relight.errors import ConfigError
 from relight.store.training.plans import resolve_plan
 from relight.types.hyperparameters import Hyperparameters, PolicyLoss, parse_hyperparameters, trainer_numbers
+from relight.types.ineffective_keys import READ_BY, REJECTIONS, SET_EACH_STEP
 from relight.types.learning_rate_schedule import learning_rate_factor
 from relight.types.run_file import parse_run_file
-from relight.types.run_file_effects import READ_BY, REJECTIONS, SET_EACH_STEP
 from relight.types.verl_values import ARGUMENTS, ATTENTIONS, DTYPES, KERNELS, OPTIMIZERS, WITHOUT_BETAS
 from tests.integration.gpu_worker.by_hand import (
     SGD,

@@ -47,7 +47,7 @@ SOURCE = Path(relight.__file__).parent
 LISTENING_CALLS = {"listen", "run_app", "create_server", "start_server", "create_unix_server", "start_unix_server"}
 LISTENERS = {
     "transport/listening.py": "the store service and the gateway",
-    "runner/relay.py": "passes attempts' calls on to the gateway, which asks for their keys; on loopback",
+    "runner/gateway_relay.py": "passes attempts' calls on to the gateway, which asks for their keys; on loopback",
     "stack/ports.py": "asks whether a port is free, and closes it",
 }
 

@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 from temporalio.client import Client, WorkflowExecutionStatus
 
-from relight.cli import operators, output
+from relight.cli import output, run_control
 from relight.store.attempts.postgres import PostgresStore
 from relight.store.database import Database
 from relight.store.maintenance.check import check_store
@@ -78,7 +78,7 @@ async def test_a_retry_of_a_closed_batch_is_an_inspection_that_changes_nothing(
         before = await database.pool.fetch(COUNTED)
         asked = await handle.execute_update("retry_rollout", {"rollout_id": FAILED, "actor": "ada"})
         _, over_http = await api.post("/runs/looked/retry_rollout", {"rollout_id": "looked-s0001-g01-i1"})
-        await operators.retry(FAILED)
+        await run_control.retry(FAILED)
         said = capsys.readouterr().out
         made = [f"{FAILED}.inspect-1", "looked-s0001-g01-i1.inspect-1", f"{FAILED}.inspect-2"]
         for rollout_id, status in zip(made, ("failed", "succeeded", "succeeded"), strict=True):

@@ -12,7 +12,7 @@ from relight.cli.rollouts import rollout_lines
 from relight.emitter.emit import reward_attributes
 from relight.emitter.names import ANNOTATION
 from relight.errors import ConflictError, NotFoundError
-from relight.litagent.invocation import Invocation
+from relight.litagent.agent_arguments import Invocation
 from relight.runner.agent_call import AgentCall
 from relight.store.database import Database
 from relight.store.postgres import PostgresLightningStore

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from relight.cli.operators import cancel, pause, resume, stop
+from relight.cli.run_control import cancel, pause, resume, stop
 from relight.cli.status import status
 from relight.cli.train import train
 from relight.errors import ConfigError, ConflictError, NotFoundError

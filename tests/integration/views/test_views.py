@@ -13,7 +13,7 @@ from relight.errors import NotFoundError, RelightError
 from relight.store.client import LightningStoreClient
 from relight.store.database import Database
 from relight.store.runs import views
-from relight.store_api.views import router
+from relight.store_api.view_routes import router
 from tests.integration.views.serving import serve
 from tests.support.store_service import TOKEN
 

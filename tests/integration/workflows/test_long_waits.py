@@ -15,7 +15,7 @@ from relight.store.database import Database
 from relight.types import names
 from relight.types.payloads import Readiness, RunState
 from relight.worker.orchestrator import activities_of, make_worker
-from relight.workflows import TrainingWorkflow, backoff
+from relight.workflows import TrainingWorkflow, waiting
 from tests.support.orchestration import cluster, eventually, run_file, write_tasks
 from tests.support.simulated import SimulatedServer, always
 
@@ -25,8 +25,8 @@ COMMANDS = 20
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Looks come several times a second."""
-    monkeypatch.setattr(backoff, "FIRST_SECONDS", 0.2)
-    monkeypatch.setattr(backoff, "LONGEST_SECONDS", 0.2)
+    monkeypatch.setattr(waiting, "FIRST_SECONDS", 0.2)
+    monkeypatch.setattr(waiting, "LONGEST_SECONDS", 0.2)
 
 
 async def events_until_timer(client: Client, workflow_id: str, number: int) -> int | None:
@@ -60,7 +60,7 @@ async def test_the_simulated_server_counts_as_a_real_one_does(
     begun = RunState(run="counted", epoch=1, next_step=0, total_steps=3)
     answers: dict[str, Any] = {names.BEGIN_RUN: always(begun), names.CHECK_RUNNERS: always(lacking)}
     server = SimulatedServer(TrainingWorkflow, "train/counted", run_file(agent="nobody"), answers)
-    await server.play(timedelta(seconds=4.9 * backoff.FIRST_SECONDS))
+    await server.play(timedelta(seconds=4.9 * waiting.FIRST_SECONDS))
     await server.close()
     assert server.waited.count(names.CHECK_RUNNERS) == 5
     assert server.events == [counted]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from relight.litagent import load_agents
-from relight.litagent.invocation import Invocation
+from relight.litagent.agent_arguments import Invocation
 
 PAGE = Path(__file__).parents[3] / "docs" / "graders.md"
 

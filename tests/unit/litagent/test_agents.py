@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from relight.litagent import FunctionalLitAgent, LitAgent, llm_rollout, prompt_rollout, rollout
-from relight.litagent.invocation import MAIN_LLM, Invocation
+from relight.litagent.agent_arguments import MAIN_LLM, Invocation
 from relight.types.resources import LLM, PromptTemplate
 from relight.types.rollout import Attempt, AttemptedRollout
 

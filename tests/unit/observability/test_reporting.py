@@ -16,7 +16,7 @@ from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput
 
 from relight.observability import reporting
 from relight.observability.reporting import Doing
-from relight.temporal.activity_reports import Reported
+from relight.temporal.current_activities import Reported
 from relight.types.payloads import StepInput
 from relight.types.store import Gpu
 from relight.types.wire import WorkerReport

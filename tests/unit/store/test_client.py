@@ -22,7 +22,7 @@ from relight.errors import (
 )
 from relight.settings import Settings
 from relight.store.attempts.client import StoreClient
-from relight.store.attempts.link import StoreLink
+from relight.store.attempts.plain_http_client import StoreLink
 from relight.store.client import LightningStoreClient
 from relight.transport import retrying_http
 from relight.transport.retrying_http import error_of

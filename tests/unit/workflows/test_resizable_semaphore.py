@@ -7,7 +7,7 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relight.types.limit_shares import share
+from relight.types.concurrency_shares import share
 from relight.workflows.resizable_semaphore import ResizableSemaphore
 
 

@@ -10,9 +10,9 @@ from temporalio.client import Client, WorkflowFailureError
 from temporalio.exceptions import ActivityError
 
 from relight.cli import output
-from relight.cli.operators import operator
 from relight.cli.render import command_line
 from relight.cli.run_check import check_run_name, parse_pair
+from relight.cli.run_control import operator
 from relight.cli.store_reader import StoreReader
 from relight.cli.train import watch
 from relight.errors import ConfigError

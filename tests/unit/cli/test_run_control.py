@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from relight.cli import descendants, operators, output
+from relight.cli import fork_replay_regrade, output, run_control
 from relight.errors import ConflictError
 from relight.types import commands
 from relight.types.payloads import ChangeResult
@@ -63,11 +63,11 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> RecordingOperator:
     async def operator() -> AsyncGenerator[RecordingOperator]:
         yield recorder
 
-    monkeypatch.setattr(operators, "connect_temporal", connect)
-    monkeypatch.setattr(operators, "send_command", recorder.give)
-    monkeypatch.setattr(operators, "write", recorder.write)
-    monkeypatch.setattr(operators, "find", find)
-    monkeypatch.setattr(descendants, "operator", operator)
+    monkeypatch.setattr(run_control, "connect_temporal", connect)
+    monkeypatch.setattr(run_control, "send_command", recorder.give)
+    monkeypatch.setattr(run_control, "write", recorder.write)
+    monkeypatch.setattr(run_control, "find", find)
+    monkeypatch.setattr(fork_replay_regrade, "operator", operator)
     return recorder
 
 

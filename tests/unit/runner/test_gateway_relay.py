@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 
 from relight.runner.agent_call import AgentCall
-from relight.runner.relay import CallLog, Relay
+from relight.runner.gateway_relay import CallLog, Relay
 from relight.types.resources import LLM, PromptTemplate, ProxyLLM
 from relight.types.rollout import RolloutConfig
 from relight.types.wire import OpenedAttempt
