@@ -26,9 +26,6 @@ from relight.workflows.activity_calls import may_restart_child, store_call
 from relight.workflows.input import validated_input
 from relight.workflows.waiting import Backoff, OpenChildren
 
-LONG_HISTORY_SECONDS = 3600
-"""The interval between tries where the history is long, but a continue-as-new would cancel another batch."""
-
 
 @workflow.defn(
     name=names.EVALUATION_WORKFLOW,
@@ -78,12 +75,12 @@ class EvaluationWorkflow(OpenChildren):
 
     async def _wait(self, evaluation: EvaluationInput, backoff: Backoff) -> None:
         """Wait until the next try; continue as new instead if the history is long and every open batch waits here."""
-        history_is_long = workflow.info().is_continue_as_new_suggested
+        is_history_long = workflow.info().is_continue_as_new_suggested
         try:
             # Temporal evaluates this once no task can run: no task is about to start a batch, which would be cancelled.
             await workflow.wait_condition(
-                lambda: history_is_long() and not self.open_children,
-                timeout=timedelta(seconds=LONG_HISTORY_SECONDS if history_is_long() else backoff.seconds()),
+                lambda: is_history_long() and not self.open_children,
+                timeout=timedelta(seconds=backoff.seconds()),
                 timeout_summary="an earlier batch is ending, or one ended early again",
             )
         except TimeoutError:

@@ -15,16 +15,20 @@ from relight.workflows.training_base import TrainingWorkflowBase
 FIRST_SECONDS = 5
 LONGEST_SECONDS = 60
 """The interval between checks in a long wait."""
+LONG_HISTORY_SECONDS = 3600
+"""The same where the history is long, and a child that is open forbids a continue-as-new."""
 
 
 class Backoff:
-    """The time until the next check: a sixth of the wait so far, from 5 seconds to a minute."""
+    """The time until the next check: a sixth of the wait so far, 5 seconds to a minute; an hour in a long history."""
 
     def __init__(self) -> None:
         self._began = workflow.time()
 
     def seconds(self) -> float:
         """Until the next check."""
+        if workflow.info().is_continue_as_new_suggested():
+            return LONG_HISTORY_SECONDS
         return min(max((workflow.time() - self._began) / 6, FIRST_SECONDS), LONGEST_SECONDS)
 
 

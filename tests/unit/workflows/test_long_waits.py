@@ -110,6 +110,16 @@ async def test_a_day_of_any_wait_stays_within_the_history_limit(wait: str) -> No
     assert server.executions > 1
 
 
+async def test_an_older_preflight_beside_an_older_evaluation_is_waited_for_within_the_history_limit() -> None:
+    older = PreflightState(rollouts=["long-preflight-train", "long-preflight-eval"])
+    children = {names.ROLLOUT_WORKFLOW: ALREADY_STARTED, names.EVALUATION_WORKFLOW: ALREADY_STARTED}
+    server = simulated({names.ADVANCE_PREFLIGHT: older}, children, preflight=True, **EVALUATED)
+    await server.play(DAY)
+    await server.close()
+    assert not server.ended
+    assert sum(server.events) <= 10_000
+
+
 async def test_updates_that_a_gpu_host_always_loses_are_tried_more_and_more_slowly() -> None:
     lost = ApplicationError("serves another run", type="HostChangedError")
     server = simulated({names.PLAN_STEP: StepPlan(run="long", step=1, batches=0), names.UPDATE_POLICY: lost})
