@@ -42,6 +42,11 @@ def _unheard(event: StackEvent) -> None:
     """The listener of a stack whose events are not needed."""
 
 
+async def _all_ready(keepers: Sequence[ProcessSupervisor]) -> None:
+    for keeper in keepers:
+        await keeper.ready.wait()
+
+
 class EmbeddedStack:
     """The embedded stack as a context manager: boots on entry, stops on exit."""
 
@@ -116,7 +121,7 @@ class EmbeddedStack:
             StackError: one can't be booted, or takes too long.
         """
         keepers = [self.process(name) for name in parts] if parts is not None else list(self.keepers.values())
-        ready = asyncio.gather(*(keeper.ready.wait() for keeper in keepers))
+        ready = asyncio.create_task(_all_ready(keepers))
         failures = [keeper.failure for keeper in self.keepers.values()]
         try:
             await asyncio.wait([ready, *failures], timeout=timeout_seconds, return_when=asyncio.FIRST_COMPLETED)

@@ -21,9 +21,7 @@ GOOD = ["a", "0", "a.b_c-d", "x" * 63]
 
 
 async def test_a_name_is_lower_case_and_short_for_workflows_and_for_postgres(database: Database) -> None:
-    text = (
-        "insert into runs (run, file, file_hash, driver, total_steps, train_dataset) values ($1, '{}', '', '', 1, 'd')"
-    )
+    text = "insert into runs (run, file, driver, total_steps, train_dataset) values ($1, '{}', '', 1, 'd')"
     await database.pool.execute("insert into datasets (dataset_id, source, row_count) values ('d', '', 0)")
     for name in BAD:
         assert not RUN_NAME.fullmatch(name), name

@@ -25,8 +25,7 @@ async def seed_run(database: Database, run: str = RUN, **file: Any) -> None:
             {"prompt": {"resource_type": "prompt_template", "template": "{question}?", "engine": "f-string"}},
         )
         await tx.connection.execute(
-            "insert into runs (run, file, file_hash, driver, total_steps, train_dataset)"
-            " values ($1, $2, 'hash', 'driver', 3, 'set')",
+            "insert into runs (run, file, driver, total_steps, train_dataset) values ($1, $2, 'driver', 3, 'set')",
             run,
             {"isolation": "process", "engine_wait_seconds": 120, "sampling": {"temperature": 0.5}} | file,
         )

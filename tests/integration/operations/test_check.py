@@ -20,8 +20,8 @@ DIED = "(select attempt_id from attempts where failure_class = 'infrastructure' 
 FAILED = "(select rollout_id from rollouts where status = 'failed' order by rollout_id limit 1)"
 LOSER = f"(select attempt_id from attempts where rollout_id = {FAILED})"
 ADD_RUN = (
-    "insert into runs (run, file, file_hash, driver, total_steps, train_dataset)"
-    " select 'other', file, file_hash, driver, 1, train_dataset from runs;"
+    "insert into runs (run, file, driver, total_steps, train_dataset)"
+    " select 'other', file, driver, 1, train_dataset from runs;"
 )
 ADD_ATTEMPT = (
     "insert into attempts (attempt_id, rollout_id, sequence_id, try_number, open_key, token_hash)"
@@ -175,8 +175,8 @@ async def test_a_store_breaks_nothing_at_any_point_of_a_run(database: Database, 
 
 async def test_a_replay_consumes_what_its_parent_did(store_of_a_run: Database) -> None:
     replay = (
-        "insert into runs (run, file, file_hash, driver, total_steps, train_dataset, parent_run, parent_step, replays)"
-        " select 'again', file, file_hash, driver, 1, train_dataset, run, 0, true from runs;"
+        "insert into runs (run, file, driver, total_steps, train_dataset, parent_run, parent_step, replays)"
+        " select 'again', file, driver, 1, train_dataset, run, 0, true from runs;"
         "insert into steps select 'again', step, status, plan, resources_id, batches, batch_hash from steps"
         " where step = 1;"
         "insert into policy_versions select 'again', version, fence, weights_hash, export_path from policy_versions;"

@@ -114,8 +114,8 @@ async def test_a_day_that_an_open_step_of_an_unfinished_run_needs_stays(database
 async def test_a_day_that_a_replay_has_still_to_train_on_stays(finished: Database) -> None:
     await age(finished, 100)
     await finished.pool.execute(
-        "insert into runs (run, file, file_hash, driver, total_steps, train_dataset, parent_run, parent_step, replays)"
-        " select 'again', file, file_hash, driver, 2, train_dataset, run, 0, true from runs"
+        "insert into runs (run, file, driver, total_steps, train_dataset, parent_run, parent_step, replays)"
+        " select 'again', file, driver, 2, train_dataset, run, 0, true from runs"
     )
     (kept,) = [day for day in await retain(finished, Policy(days=30)) if day.reason]
     assert (kept.action, kept.reason) == ("kept", "replay again needs it")

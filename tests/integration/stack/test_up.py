@@ -237,7 +237,7 @@ async def test_a_temporal_server_whose_file_has_gone_is_obtained_again(
         cached.unlink()
         os.kill(running.pid("temporal"), signal.SIGKILL)
         await running.until("restarting", "temporal")
-        assert "file has gone" in (await running.until("note", "temporal"))["text"]
+        assert "file was deleted" in (await running.until("note", "temporal"))["text"]
         await running.until("ready", "temporal")
         assert running.stack()["processes"]["temporal"]["restarts"] == 1
         assert cached.exists()

@@ -46,9 +46,9 @@ async def _seed(connection: Connection) -> None:
         """
         insert into datasets (dataset_id, source, row_count) values ('d1', 'train.jsonl', 2);
         insert into tasks values ('d1', 0, '{"question": "1+1?"}'), ('d1', 1, '{"question": "2+2?"}');
-        insert into runs (run, file, file_hash, driver, phase, total_steps, train_dataset, waiting_for)
-        values ('calc-1', '{"agent": "calculator", "algorithm": {"name": "rloo"}}', 'h', 'w', 'sampling', 4, 'd1',
-                null), ('old', '{"agent": "other"}', 'h', 'w', 'finished', 1, 'd1', 'a GPU worker, held by calc-1');
+        insert into runs (run, file, driver, phase, total_steps, train_dataset, waiting_for)
+        values ('calc-1', '{"agent": "calculator", "algorithm": {"name": "rloo"}}', 'w', 'sampling', 4, 'd1',
+                null), ('old', '{"agent": "other"}', 'w', 'finished', 1, 'd1', 'a GPU worker, held by calc-1');
         update runs set created_at = now() - interval '1 hour' where run = 'old';
         insert into steps (run, step, status, plan, batches, metrics, seconds, recorded_at) values
             ('calc-1', 0, 'recorded', '{}', 1, '{}', '{}', now()),
