@@ -196,7 +196,7 @@ async def test_a_call_that_waits_for_an_engine_is_sent_away_when_the_gateway_is_
             error = (await answer.json())["error"]
         assert await process.wait() == 0
     assert (answer.status, error["code"]) == (503, "platform_unavailable")
-    assert "this gateway ends" in error["message"]
+    assert "this gateway is shutting down" in error["message"]
     assert await database.pool.fetchval("select count(*) from call_failures") == 1
 
 
