@@ -41,4 +41,6 @@ async def test_what_the_core_of_temporal_tells_of_a_server_that_is_away_is_a_log
     assert any("warning temporal_core" in line and "describe_workflow_execution retried" in line for line in told)
     assert all(line.isprintable() and "Status {" not in line for line in told)
     assert capfd.readouterr().err == ""
-    assert (tmp_path / "logs" / "commands.log").read_text().splitlines() == told
+    written = (tmp_path / "logs" / "commands.log").read_text().splitlines()
+    assert any("describe_workflow_execution retried" in line for line in written)
+    assert all(line.isprintable() and "Status {" not in line for line in written)
