@@ -20,10 +20,11 @@ _TAIL_BYTES = 64 * 1024
 
 def tied_to_parent(command: Sequence[str], death_signal: signal.Signals, user: str | None) -> list[str]:
     """The command, wrapped so that the kernel sends it `death_signal` when this process dies."""
-    return [*_launcher(parent_death_tie), str(int(death_signal)), user or "-", *command]
+    return [*launcher(parent_death_tie), str(int(death_signal)), user or "-", *command]
 
 
-def _launcher(program: ModuleType) -> list[str]:
+def launcher(program: ModuleType) -> list[str]:
+    """The start of a command that runs a program of this package below this process; its arguments follow."""
     return [sys.executable, "-I", "-S", str(program.__file__), str(os.getpid())]
 
 
@@ -70,12 +71,12 @@ class ChildProcess:
         reaped: bool = False,
     ) -> Self:
         """Start the command; no other user can read its log. With `reaped`, nothing of it outlives this process."""
-        launcher = _launcher(process_group_reaper) if reaped else []
+        below = launcher(process_group_reaper) if reaped else []
         log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             process = await asyncio.create_subprocess_exec(
-                *launcher,
+                *below,
                 *command,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=output,

@@ -5,39 +5,36 @@ They use /proc and prctl without a third-party package, since the process that f
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
-from collections.abc import Collection, Iterator
+import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from relight.processes.process_group_reaper import processes, state_of
+from relight.processes.process_group_reaper import (
+    PR_SET_CHILD_SUBREAPER,
+    PR_SET_PDEATHSIG,
+    prctl,
+    state_of,
+)
+from relight.processes.process_group_reaper import children as children
 
-_PR_SET_PDEATHSIG: Final = 1
 _PR_SET_NAME: Final = 15
-_PR_SET_CHILD_SUBREAPER: Final = 36
 SIGNALS: Final = {int(number): number.name for number in signal.Signals}
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-def _prctl(option: int, argument: int | bytes) -> None:
-    if _libc.prctl(option, argument, 0, 0, 0) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
 
 
 def die_with_parent(parent: int) -> None:
     """This process is killed when the thread that forked it ends."""
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it ended before the call above
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 def adopt_orphans() -> None:
     """Descendants whose parents end become children of this process, whatever session they made for themselves."""
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
 def signal_name(number: int) -> str:
@@ -47,15 +44,7 @@ def signal_name(number: int) -> str:
 
 def name_process(name: str) -> None:
     """Set the name that `ps` and `top` show; at most 15 characters."""
-    _prctl(_PR_SET_NAME, name.encode())
-
-
-def children(pid: int) -> list[int]:
-    """Processes whose parent is the single-threaded process `pid`, ended ones that wait to be reaped among them."""
-    try:
-        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_bytes().split()]
-    except OSError:  # a kernel without CONFIG_PROC_CHILDREN
-        return [child for child in processes() if state_of(child)[1] == pid]
+    prctl(_PR_SET_NAME, name.encode())
 
 
 def thread_count() -> int:
@@ -69,36 +58,59 @@ def data_bytes() -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def kill(pid: int) -> bool:
-    """SIGKILL; False if there is no such process."""
+def tree(root: int, limit: int | None = None) -> tuple[list[int], int]:
+    """A process and its descendants, and the number of their threads; looks no further above the limit."""
+    found, threads, waiting = [root], 0, [root]
+    while waiting and (limit is None or threads <= limit):
+        pid = waiting.pop()
+        with suppress(OSError):  # it has ended
+            names = os.listdir(f"/proc/{pid}/task")
+            threads += len(names)
+            for name in names:
+                started = _children_of_thread(pid, name)
+                found += started
+                waiting += started
+    return found, threads
+
+
+def _children_of_thread(pid: int, thread: str) -> list[int]:
     try:
+        return [int(word) for word in Path(f"/proc/{pid}/task/{thread}/children").read_bytes().split()]
+    except FileNotFoundError:  # it has ended, or the kernel is one without CONFIG_PROC_CHILDREN
+        return children(pid) if thread == str(pid) else []
+
+
+def kill_tree(root: int, seconds: float = 1.0) -> None:
+    """SIGKILL a process and its descendants, which are stopped first: what is stopped forks no more."""
+    deadline, stopped = time.monotonic() + seconds, set[int]()
+    while (found := set(tree(root)[0]) - stopped) and time.monotonic() < deadline:
+        for pid in found:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGSTOP)
+        stopped |= found
+    for pid in {root, *stopped}:
+        kill(pid)
+
+
+def kill(pid: int) -> None:
+    """SIGKILL, if there is such a process."""
+    with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return False
-    return True
+
+
+def anonymous_bytes(pid: int) -> int:
+    """Private memory that a process has in use; 0 if it has ended."""
+    with suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("RssAnon:"):
+                return int(line.split()[1]) * 1024
+    return 0
 
 
 def kill_group(leader: int) -> None:
     """SIGKILL to a process group, if anything is left of it."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(leader, signal.SIGKILL)
-
-
-def marked(marker: str, sessions: Collection[int]) -> list[int]:
-    """Processes that carry `NAME=value` in the environment they were started with, or belong to one of `sessions`.
-
-    A process that was only forked shows the environment of the program that it was forked from.
-    """
-    wanted = marker.encode()
-    others = (pid for pid in processes() if pid != os.getpid())
-    return [pid for pid in others if _carries(pid, wanted) or state_of(pid)[2] in sessions]
-
-
-def _carries(pid: int, marker: bytes) -> bool:
-    try:
-        return marker in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:  # it ended, or belongs to another user
-        return False
 
 
 def alive(pid: int) -> bool:

@@ -1,8 +1,9 @@
 """Runs a command so that none of its processes outlives the parent: `process_group_reaper.py PARENT_PID COMMAND...`.
 
 vLLM's API server starts processes that live on when it is killed. The reaper leads a session of its own, adopts the
-orphans of the command, and kills all of them when the command has ended or the parent has died. It passes SIGTERM on
-to the command. If the reaper itself is killed, the kernel kills the command, and `ChildProcess` the rest.
+orphans of the command, and kills all of them, whatever session they made for themselves, when the command has ended,
+the parent has died or SIGHUP came. It passes SIGTERM on to the command. If the reaper itself is killed, the kernel
+kills the command, and `ChildProcess` the rest.
 
 The kernel watches the thread that started the reaper, so that must be one that lives as long as its process. Uses the
 standard library alone.
@@ -17,9 +18,10 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-_PR_SET_PDEATHSIG = 1
-_PR_SET_CHILD_SUBREAPER = 36
-_HANDLED = {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD}
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+_libc = ctypes.CDLL(None, use_errno=True)
+_HANDLED = {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, signal.SIGHUP}
 
 
 def processes() -> Iterator[int]:
@@ -43,54 +45,63 @@ def members_of_session(session: int) -> list[int]:
     return [pid for pid, alive, _parent, its_session in states if alive and its_session == session]
 
 
-def kill_session(session: int, spare: int | None = None) -> None:
-    """SIGKILL all processes of a session but `spare`, repeatedly, as they may fork meanwhile."""
-    while victims := [pid for pid in members_of_session(session) if pid != spare]:
-        for pid in victims:
+def children(pid: int) -> list[int]:
+    """Processes whose parent is the single-threaded process `pid`, ended ones that wait to be reaped among them."""
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children", "rb") as file:
+            return [int(word) for word in file.read().split()]
+    except OSError:  # a kernel without CONFIG_PROC_CHILDREN
+        return [child for child in processes() if state_of(child)[1] == pid]
+
+
+def kill_session(session: int) -> None:
+    """SIGKILL all processes of a session, repeatedly, as they may fork meanwhile."""
+    while members := members_of_session(session):
+        for pid in members:
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 continue
-        if spare is not None:
-            _reap()
 
 
-def _reap() -> None:
-    try:
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-    except ChildProcessError:
-        return
+def _kill_children() -> None:
+    """SIGKILL all children until there is none: those of an ended child become children of this process."""
+    while found := children(os.getpid()):
+        for pid in found:
+            os.kill(pid, signal.SIGKILL)  # it is there until it is waited for
+        for pid in found:
+            os.waitpid(pid, 0)
 
 
-def _prctl(option: int, value: int) -> None:
-    if ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0) != 0:
+def prctl(option: int, argument: int | bytes) -> None:
+    """prctl(2)."""
+    if _libc.prctl(option, argument, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl failed")
 
 
 def _in_command() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _HANDLED)
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def main() -> None:
     parent, command = int(sys.argv[1]), sys.argv[2:]
     signal.pthread_sigmask(signal.SIG_BLOCK, _HANDLED)
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
     if os.getppid() != parent:
         sys.exit(1)
     child = subprocess.Popen(command, close_fds=False, preexec_fn=_in_command)
     code = _watch(child, parent)
-    kill_session(os.getpid(), spare=os.getpid())
+    _kill_children()
     sys.exit(code if code >= 0 else 128 - code)
 
 
 def _watch(child: subprocess.Popen[bytes], parent: int) -> int:
-    """Wait until the command has ended or the parent has died."""
+    """Wait until the command has ended, the parent has died, or all is to end."""
     while True:
         number = signal.sigwait(_HANDLED)
-        if os.getppid() != parent:
+        if os.getppid() != parent or number == signal.SIGHUP:
             return 1
         if number != signal.SIGCHLD:
             child.send_signal(number)

@@ -10,9 +10,11 @@ from urllib.parse import urlsplit, urlunsplit
 
 import orjson
 
-from relight.emitter.recorder import new_trace_id
+from relight.emitter.scope import new_trace_id
 from relight.processes.linux import signal_name
-from relight.runner.exit_report import ExitReport
+from relight.runner.agent_environment import attempt_environment
+from relight.runner.fork_server_reports import ExitReport
+from relight.types.names import Network
 from relight.types.resources import LLM, NamedResources, ProxyLLM
 from relight.types.rollout import FailureClass
 from relight.types.wire import OpenedAttempt, SpanRecord
@@ -40,6 +42,8 @@ class AgentCall:
     """Memory that each process of the attempt may allocate beyond the fork server's; for a process of its own."""
     alone: bool = False
     """Run it in a process of its own even if others share one."""
+    network: Network = "internet"
+    """`gateway` takes the web's ports away; for a process of its own."""
 
     @classmethod
     def from_opened(cls, opened: OpenedAttempt, agent: str, **options: Any) -> AgentCall:
@@ -57,6 +61,7 @@ class AgentCall:
             resources=opened.resources,
             rollout=_rollout_of(opened),
             alone=opened.alone,
+            network=opened.network,
             **options,
         )
 
@@ -91,8 +96,7 @@ class AgentCall:
     def _environment(self) -> dict[str, str]:
         if self.llm is None:
             return dict(self.environment)
-        model = {"OPENAI_BASE_URL": self.llm.endpoint, "OPENAI_API_KEY": self.llm.api_key or ""}
-        return model | dict(self.environment)
+        return attempt_environment(self.llm) | dict(self.environment)
 
 
 def _rollout_of(opened: OpenedAttempt) -> dict[str, Any]:
@@ -130,6 +134,8 @@ class AgentOutcome:
     """In order of arrival; empty if the caller took them one by one."""
     spans_dropped: int = 0
     """The number of spans that were malformed or over the limit."""
+    hooks_cut: bool = False
+    """Its process ended before its last hooks had run."""
     error: AgentError | None = None
     reason: FailureClass | None = None
     """Why it was killed, or `infrastructure` if the platform lost it."""
@@ -167,7 +173,7 @@ class AgentOutcome:
             return self.invalid or ""
         if self.error is not None:
             return f"{self.error.type}: {self.error.message}".splitlines()[0][:1000]
-        return self.detail or self._ending()
+        return f"{self.detail or self._ending()}{'; not all its hooks have run' if self.hooks_cut else ''}"
 
     def _ending(self) -> str:
         memory = " (out of memory)" if self.out_of_memory else ""

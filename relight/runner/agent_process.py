@@ -3,78 +3,139 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import os
+import select
 import socket
 import sys
+import threading
+import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 import orjson
 
-from relight.emitter.attributes import clean_text
-from relight.emitter.emit import reward_attributes
-from relight.emitter.names import ANNOTATION
-from relight.emitter.recorder import EmittedSpan, make_span, send
+from relight.confinement.refusals import remedy
+from relight.emitter.attributes import clean_text, flatten, safe_text
+from relight.emitter.scope import NUMBER_SECONDS, EmittedSpan, Scope, send
 from relight.litagent.agent_arguments import Invocation
-from relight.litagent.loading import LoadedAgent
-from relight.litagent.returns import sort_out
+from relight.litagent.returns import Returned, returned_spans, sort_out
 from relight.runner import frames
 
 _TRACEBACK_HEAD: Final = 4 * 1024
 _TRACEBACK_TAIL: Final = 12 * 1024
 _OWN_PLACES: Final = tuple(
-    str(Path(place).parent) for place in (__file__, sys.modules[Invocation.__module__].__file__ or "", asyncio.__file__)
+    str(Path(file).parent) for file in (__file__, sys.modules[Invocation.__module__].__file__ or "", asyncio.__file__)
 )
+
+
+AwaitNumber = Callable[[int, int, float], None]
+"""Waits for the runner's answer to a question of a call, so many seconds at most."""
 
 
 class Reporter:
     """Sends what happens in one call to the runner."""
 
-    def __init__(self, channel: socket.socket, call: int = 0) -> None:
+    def __init__(self, channel: socket.socket, call: int = 0, await_answer: AwaitNumber | None = None) -> None:
         self._channel = channel
         self._call = call
+        self._await_answer = await_answer or self._read_answer
+        self._asked = itertools.count(1)
+        self._answered = 0
+        self._reading = threading.Lock()
+        self._pid = os.getpid()
+        self.kept: list[EmittedSpan] = []
+        """For hooks: what was sent."""
+        self._keeps = False
+
+    def announce_hooks(self) -> None:
+        """Say that hooks will run at the end, and keep the spans for them."""
+        self._keeps = True
+        self.send("hooks")
+
+    def scope(self, trace_id: str) -> Scope:
+        """Where the spans of the call go."""
+        return Scope(trace_id, self.span, self.await_number, self.dropped)
 
     def span(self, span: EmittedSpan) -> None:
-        self.tell("span", span=span)
+        if self._keeps:
+            self.kept.append(span)
+        if not self._sent("span", span=span):  # OpenTelemetry's attributes may be bytes, or text that no JSON holds
+            self.send("span", span={**span, "attributes": flatten(span["attributes"])})
 
-    def tell(self, op: str, **fields: Any) -> None:
-        """Send a message. One that is too long is dropped and reported as dropped."""
+    def dropped(self) -> None:
+        """Count a span that was not sent."""
+        self.send("dropped")
+
+    def await_number(self) -> None:
+        """Wait until what was sent so far has its place. A process that the agent forked goes on without."""
+        if os.getpid() == self._pid:
+            number = next(self._asked)
+            self.send("number", number=number)
+            self._await_answer(self._call, number, NUMBER_SECONDS)
+
+    def _read_answer(self, call: int, number: int, seconds: float) -> None:
+        """Read the channel, which this thread alone reads."""
+        deadline = time.monotonic() + seconds
+        with self._reading:
+            while self._answered < number and is_readable(self._channel, deadline - time.monotonic()):
+                payload = frames.receive(self._channel)
+                if payload is None:
+                    return
+                self._answered = orjson.loads(payload)["number"]
+
+    def send(self, op: str, **fields: Any) -> None:
+        """Send a message. One that is too long, or that JSON can't represent, is dropped and reported as dropped."""
+        if not self._sent(op, **fields):
+            self.dropped()
+
+    def _sent(self, op: str, **fields: Any) -> bool:
         try:
             frames.send(self._channel, orjson.dumps({"op": op, "call": self._call, **fields}))
-        except (frames.FrameError, TypeError) as error:
-            frames.send(self._channel, orjson.dumps({"op": "dropped", "call": self._call, "message": str(error)}))
+        except (frames.FrameError, TypeError):
+            return False
+        return True
 
 
-def start(agents: Mapping[str, LoadedAgent], request: Mapping[str, Any]) -> Any:
-    """The agent's result, or an awaitable for it."""
-    given = Invocation(request["task"], llm=request["llm"], resources=request["resources"], rollout=request["rollout"])
-    return agents[request["agent"]].agent.invoke(given)
+def is_readable(channel: socket.socket, seconds: float) -> bool:
+    """Wait until there is something to read, so long at most; whether there is."""
+    poll = select.poll()
+    poll.register(channel, select.POLLIN)
+    return bool(poll.poll(max(seconds, 0.0) * 1000))
+
+
+async def awaited(value: Awaitable[Any]) -> Any:
+    """A coroutine for any awaitable."""
+    return await value
+
+
+def send_spans(value: Any) -> Returned:
+    """Parse the agent's return value, and send its spans; a reward is sent as a span, as if it had been emitted."""
+    returned = sort_out(value)
+    for span in returned_spans(returned):
+        send(span)
+    return returned
 
 
 def report_result(reporter: Reporter, value: Any) -> None:
-    """Parse and send the agent's return value; a reward is also sent as a span, as if it had been emitted."""
-    returned = sort_out(value)
-    for span in returned.spans:
-        send(span)
-    if returned.rewards:
-        send(make_span(ANNOTATION, reward_attributes(returned.rewards, returned.feedback)))
+    """Send the agent's return value."""
+    returned = value if isinstance(value, Returned) else send_spans(value)
     rewards = {"rewards": returned.rewards, "feedback": returned.feedback}
-    reporter.tell("result", value=returned.value, invalid=returned.invalid, **rewards)
+    reporter.send("result", value=returned.value, invalid=returned.invalid, **rewards)
 
 
 def report_error(reporter: Reporter, error: BaseException) -> None:
     """Send what the agent raised."""
-    described = {"type": type(error).__name__, "message": _message(error), "traceback": _traceback(error)}
-    reporter.tell("error", error=described, out_of_memory=_is_memory_error(error))
-
-
-def _message(error: BaseException) -> str:
-    try:
-        return clean_text(str(error), _TRACEBACK_HEAD)
-    except Exception:  # a user's __str__ may raise anything
-        return "<no message>"
+    hint = remedy(error)
+    described = {
+        "type": type(error).__name__,
+        "message": f"{safe_text(error, _TRACEBACK_HEAD)}{hint and '; '}{hint}",
+        "traceback": _traceback(error),
+    }
+    reporter.send("error", error=described, out_of_memory=_is_memory_error(error))
 
 
 def _traceback(error: BaseException) -> str:

@@ -25,13 +25,12 @@ from relight.store.attempts.base import AttemptStore
 from relight.types.rollout import FailureClass
 from relight.types.wire import AttemptOutcome, FinishRequest, GradingRequest, OpenedAttempt, SpanRecord
 
-SPAN_FLUSH_SECONDS = 0.5
-"""How long a span may wait in the runner before it is sent to the store."""
-STORE_HEARTBEAT_SECONDS = 10.0
 SOONEST_CHECK_SECONDS = 0.05
 MESSAGE_LENGTH = 1000
 FENCED_OFF = "a newer attempt took over"
-OF_THE_AGENT = frozenset({None, FailureClass.AGENT_ERROR, FailureClass.INVALID_REWARD, FailureClass.NO_REWARD}) | {
+CHANGED_BY_LOST_CALLS = frozenset(
+    {None, FailureClass.AGENT_ERROR, FailureClass.INVALID_REWARD, FailureClass.NO_REWARD}
+) | {
     FailureClass.TIMEOUT,
     FailureClass.UNRESPONSIVE,
 }
@@ -41,10 +40,14 @@ OF_THE_AGENT = frozenset({None, FailureClass.AGENT_ERROR, FailureClass.INVALID_R
 class SpanBuffer:
     """Buffers spans: sends them to the store while the agent runs, and the rest when the attempt is finished."""
 
+    flush_seconds = 0.5
+    """How long a span may wait in the runner before it is sent to the store."""
+
     def __init__(self, store: AttemptStore, opened: OpenedAttempt) -> None:
         self.store = store
         self.opened = opened
         self.waiting: list[SpanRecord] = []
+        self._sending = asyncio.Lock()
         self.last_at = time.monotonic()
 
     def add(self, span: SpanRecord) -> None:
@@ -54,15 +57,27 @@ class SpanBuffer:
 
     async def send_while_running(self) -> None:
         """Send spans until cancelled. A span that is being sent at that moment may be sent again; it is stored once."""
-        async for _ in Every(SPAN_FLUSH_SECONDS, at_once=False):
+        async for _ in Every(self.flush_seconds, at_once=False):
+            with suppress(StoreError):  # it does not answer: they are sent again with the next ones
+                await self.flush()
+
+    async def flush(self) -> None:
+        """Store what waits.
+
+        Raises:
+            RelightError: the store does not answer, or refuses it.
+        """
+        async with self._sending:
             if batch := self.waiting[:]:
-                with suppress(StoreError):  # it does not answer: they are sent again with the next ones
-                    await self.store.add_spans(self.opened.rollout_id, self.opened.attempt_id, self.opened.fence, batch)
-                    del self.waiting[: len(batch)]
+                await self.store.add_spans(self.opened.rollout_id, self.opened.attempt_id, self.opened.fence, batch)
+                del self.waiting[: len(batch)]
 
 
 class AttemptWatch:
     """Runs one opened attempt, and ends it when it is overdue or superseded."""
+
+    heartbeat_seconds = 10.0
+    """Between two heartbeats to the store."""
 
     def __init__(
         self, store: AttemptStore, agents: AgentRunner, gateway: GatewayProbe, opened: OpenedAttempt, worker_id: str
@@ -89,7 +104,8 @@ class AttemptWatch:
         ]
         try:
             async with self.gateway.relay.followed(self.opened) as calls:
-                outcome = await self.agents.call(call.by_way_of(calls.base_url), on_span=self.spans.add)
+                own_call, spans = call.by_way_of(calls.base_url), self.spans
+                outcome = await self.agents.call(own_call, on_span=spans.add, flush=spans.flush)
                 failure, message = await with_outcome_checked(outcome, calls)
         finally:
             for watcher in watchers:
@@ -99,6 +115,11 @@ class AttemptWatch:
         if self.opened.grader and outcome.kind == "returned" and failure is not FailureClass.INFRASTRUCTURE:
             return await self._await_grading(outcome)
         return await self.store.finish_attempt(self._finish(outcome, failure, message))
+
+    async def refuse(self, why: str) -> AttemptOutcome:
+        """Close an attempt that this runner can't run as its run file asks."""
+        end = FinishRequest(**self._left_by(None), failure_class=FailureClass.INFRASTRUCTURE, message=why)
+        return await self.store.finish_attempt(end)
 
     async def never_began(self, reason: FailureClass, detail: str) -> None:
         """Close an attempt that was not started yet."""
@@ -133,7 +154,7 @@ class AttemptWatch:
 
     async def _beat(self) -> None:
         opened = self.opened
-        async for _ in Every(STORE_HEARTBEAT_SECONDS, at_once=False):
+        async for _ in Every(self.heartbeat_seconds, at_once=False):
             try:
                 await self.store.heartbeat(opened.attempt_id, opened.fence, self.worker_id)
             except ConflictError:
@@ -177,9 +198,9 @@ async def with_outcome_checked(outcome: AgentOutcome, calls: CallLog) -> tuple[F
     counts, even if the gateway does not answer by then.
     """
     failure, message = outcome.failure_class, outcome.message
-    if failure in OF_THE_AGENT and (fate := await calls.trouble()) is not None:
+    if failure in CHANGED_BY_LOST_CALLS and (loss := await calls.lost_call()) is not None:
         ending = message or f"a reward of {outcome.reward}"
-        return FailureClass.INFRASTRUCTURE, f"a model call {fate} on the gateway's side; the agent ended with: {ending}"
+        return FailureClass.INFRASTRUCTURE, f"a model call {loss} on the gateway's side; the agent ended with: {ending}"
     return failure, message
 
 

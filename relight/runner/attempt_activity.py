@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
@@ -15,16 +16,16 @@ from relight.runner.process_isolation import AgentRunner
 from relight.runner.shared_exclusive_lock import SharedExclusiveLock
 from relight.store.attempts.base import AttemptStore
 from relight.temporal.draining import is_ending
-from relight.temporal.heartbeats import heartbeating
 from relight.temporal.retry_later import retry_later
 from relight.types import names
 from relight.types.payloads import AttemptInput, RolloutResult
 from relight.types.rollout import FailureClass
 from relight.types.wire import AttemptOutcome, OpenAnswer, OpenedAttempt, OpenRequest
 
-HEARTBEAT_SECONDS = 2.0
-"""Well under the workflow's heartbeat timeout of 10 s."""
-LAST_CHANCE = 4
+log = logging.getLogger(__name__)
+
+SHARED = "isolation: shared: attempts of %s run in one process, and nothing separates them from each other"
+RUN_ALONE_AFTER_DEATHS = 4
 """After so many deaths a rollout runs alone in a runner; after one more it is given up."""
 
 
@@ -44,29 +45,32 @@ class RunnerActivities:
         agent: str,
         worker_id: str,
         always_alone: bool = False,
-        solitude: SharedExclusiveLock | None = None,
+        lock: SharedExclusiveLock | None = None,
+        lacking: str = "",
     ) -> None:
+        """`lacking` is why agents of this process have no namespaces; empty if they have."""
         self.store = store
         self.agents = agents
         self.gateway = gateway
         self.agent = agent
         self.worker_id = worker_id
         self.always_alone = always_alone
-        self.solitude = solitude or SharedExclusiveLock()
+        self.lock = lock or SharedExclusiveLock()
+        self.lacking = lacking
+        self._told_of_sharing = False
 
     @activity.defn(name=names.RUN_ATTEMPT)
     async def run_attempt(self, attempt: AttemptInput) -> RolloutResult:
         """Open, run and finish one attempt, or return why there is nothing to run."""
-        async with heartbeating(HEARTBEAT_SECONDS):
-            answer = await self.store.open_attempt(
-                OpenRequest(
-                    rollout_id=attempt.rollout_id,
-                    try_number=attempt.try_number,
-                    execution=execution_key(activity.info()),
-                    worker_id=self.worker_id,
-                )
+        answer = await self.store.open_attempt(
+            OpenRequest(
+                rollout_id=attempt.rollout_id,
+                try_number=attempt.try_number,
+                execution=execution_key(activity.info()),
+                worker_id=self.worker_id,
             )
-            return await self._act_on(attempt, answer)
+        )
+        return await self._act_on(attempt, answer)
 
     async def _act_on(self, attempt: AttemptInput, answer: OpenAnswer) -> RolloutResult:
         if answer.state == "wait":
@@ -88,10 +92,16 @@ class RunnerActivities:
 
     async def _run(self, opened: OpenedAttempt) -> AttemptOutcome | None:
         limit = opened.config.memory_limit_bytes
-        alone = self.always_alone or opened.alone or opened.isolation == "process" or limit is not None
+        own_process = opened.isolation != "shared" or opened.network != "internet" or limit is not None
+        alone = self.always_alone or opened.alone or own_process
+        if not alone and not self._told_of_sharing:
+            self._told_of_sharing = True
+            log.warning(SHARED, self.agent, extra={"action": "isolation_shared", "agent": self.agent})
         opened_so = opened.model_copy(update={"alone": alone})
         call = AgentCall.from_opened(opened_so, self.agent, memory_limit_bytes=limit)
         watch = AttemptWatch(self.store, self.agents, self.gateway, opened, self.worker_id)
+        if opened.isolation == "sandbox" and self.lacking:
+            return await watch.refuse(f"isolation: sandbox can't be had on runner {self.worker_id}: {self.lacking}")
         running = asyncio.create_task(self._in_turn(watch, call))
         try:
             return await asyncio.shield(running)
@@ -101,7 +111,7 @@ class RunnerActivities:
 
     async def _in_turn(self, watch: AttemptWatch, call: AgentCall) -> AttemptOutcome | None:
         """Run it; a rollout with one death left runs alone."""
-        async with self.solitude.enter(alone=watch.opened.deaths >= LAST_CHANCE):
+        async with self.lock.enter(alone=watch.opened.deaths >= RUN_ALONE_AFTER_DEATHS):
             watch.begun = True
             return await watch.run(call)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
 import os
 import resource
 import socket
@@ -17,14 +16,16 @@ from typing import Any, NoReturn
 
 import orjson
 
-from relight.emitter.recorder import Scope, set_process_scope
+from relight.emitter.scope import set_active_tracer, set_process_scope
 from relight.litagent.loading import LoadedAgent
 from relight.processes import linux
 from relight.runner import agent_process, frames
+from relight.runner.attempt_limits import RESERVE_BYTES
+from relight.runner.hooked_call import HookedCall
 
 
 def run(agents: Mapping[str, LoadedAgent], channel: socket.socket) -> NoReturn:
-    """The whole life of a forked process."""
+    """Run a forked process to its end."""
     own_pid = os.getpid()
     payload = frames.receive(channel)
     if payload is None:
@@ -32,9 +33,11 @@ def run(agents: Mapping[str, LoadedAgent], channel: socket.socket) -> NoReturn:
     request = orjson.loads(payload)
     reporter = agent_process.Reporter(channel)
     _prepare(request)
-    set_process_scope(Scope(request["trace_id"], reporter.span))
+    set_process_scope(reporter.scope(request["trace_id"]))
+    if (tracer := agents[request["agent"]].agent.own_tracer) is not None:
+        set_active_tracer(tracer)
     try:
-        value = finish(agent_process.start(agents, request))
+        value = HookedCall(agents, request, reporter).run(wait_for)
     except BaseException as error:  # SystemExit and the like are the agent's failures too
         _lift_memory_limit()
         report = (agent_process.report_error, error)
@@ -47,17 +50,10 @@ def run(agents: Mapping[str, LoadedAgent], channel: socket.socket) -> NoReturn:
     os._exit(0)
 
 
-def finish(value: Any) -> Any:
-    """The agent's result; an asynchronous agent is awaited."""
-    return _wait_for(value) if inspect.isawaitable(value) else value
-
-
-def _wait_for(value: Awaitable[Any]) -> Any:
-    async def wait() -> Any:
-        return await value
-
+def wait_for(value: Awaitable[Any]) -> Any:
+    """The result of what is asynchronous."""
     with contextlib.closing(asyncio.new_event_loop()) as loop:
-        return loop.run_until_complete(wait())
+        return loop.run_until_complete(agent_process.awaited(value))
 
 
 def _prepare(request: Mapping[str, Any]) -> None:
@@ -71,10 +67,14 @@ def _prepare(request: Mapping[str, Any]) -> None:
 
 
 def _lift_memory_limit() -> None:
-    """Lift the memory limit, so that the error can be reported."""
-    _limit_data(resource.getrlimit(resource.RLIMIT_DATA)[1])
-
-
-def _limit_data(soft: int) -> None:
+    """Use the reserve, so that the error can be reported."""
     hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
-    resource.setrlimit(resource.RLIMIT_DATA, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard))
+    resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
+
+
+def _limit_data(limit_bytes: int) -> None:
+    """Set a limit that can't be raised by more than the reserve."""
+    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    most = limit_bytes + RESERVE_BYTES
+    hard = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (min(limit_bytes, hard), hard))

@@ -15,11 +15,12 @@ from pydantic import ValidationError
 
 from relight.emitter.attributes import clean_text
 from relight.emitter.emit import MAX_FEEDBACK_CHARACTERS
-from relight.emitter.names import REWARD_FEEDBACK
 from relight.emitter.reading import get_reward_values
 from relight.runner.agent_call import AgentCall, AgentError, AgentOutcome
 from relight.runner.captured_output import OutputTail
-from relight.runner.exit_report import ExitReport
+from relight.runner.fork_server_reports import ExitReport
+from relight.runner.numbering import Numbering
+from relight.semconv import REWARD_FEEDBACK
 from relight.types.rollout import FailureClass
 from relight.types.wire import SpanRecord
 
@@ -33,18 +34,28 @@ _MEMORY_SIGNALS: Final = (signal.SIGKILL, signal.SIGABRT, signal.SIGSEGV, signal
 class Collector:
     """One call under way."""
 
-    def __init__(self, call: AgentCall, on_span: OnSpan | None) -> None:
+    def __init__(
+        self,
+        call: AgentCall,
+        on_span: OnSpan | None,
+        max_spans: int = MAX_SPANS,
+        *,
+        numbering: Numbering | None = None,
+    ) -> None:
         self.call = call
+        self.numbering = numbering or Numbering(None)
         self.ended: Literal["returned", "raised"] | None = None
         self.violation: str | None = None
         self.tail = OutputTail()
         self._on_span = on_span
+        self._max_spans = max_spans
         self._callback_error: Exception | None = None
         self._spans: list[SpanRecord] = []
         self._span_count = self._span_bytes = self._dropped = 0
         self._rewards: dict[str, float] = {}
         self._feedback: str | None = None
         self._last: Mapping[str, Any] = {}
+        self._has_hooks = False
         self._killed: tuple[FailureClass, str] | None = None
         self._started = time.monotonic()
 
@@ -62,12 +73,16 @@ class Collector:
         match message.get("op"):
             case "span":
                 self._take_span(message.get("span"), size_bytes)
+            case "hooks":
+                self._has_hooks = True
             case "output":
                 self.tail.write(str(message.get("text")).encode("utf-8", "replace"))
             case "result" | "error" if self.ended is None:
                 self.ended = "returned" if message["op"] == "result" else "raised"
                 self._last = message
                 self._keep_rewards(_rewards(message.get("rewards")), message.get("feedback"))
+            case "number" if self.numbering.ask(message.get("number")):
+                pass
             case _:
                 self._dropped += 1
 
@@ -80,7 +95,7 @@ class Collector:
         self._keep_rewards(get_reward_values(span), span.attributes.get(REWARD_FEEDBACK))
         self._span_count += 1
         self._span_bytes += size_bytes
-        if self._span_count > MAX_SPANS or self._span_bytes > MAX_SPAN_BYTES:
+        if self._span_count > self._max_spans or self._span_bytes > MAX_SPAN_BYTES:
             self._dropped += 1
         elif self._on_span is None:
             self._spans.append(span)
@@ -110,6 +125,7 @@ class Collector:
             feedback=self._feedback,
             spans=tuple(self._spans),
             spans_dropped=self._dropped,
+            hooks_cut=self._has_hooks and (self._killed is not None or self.ended is None),
             exit=report,
             output=tail.text(),
             output_bytes=tail.total_bytes,

@@ -8,27 +8,35 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import signal
 import socket
+import struct
 import sys
-import uuid
-from collections.abc import Sequence
+import tempfile
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 import orjson
 
+from relight.confinement import sandbox, scratch
+from relight.confinement.domain import Held
+from relight.confinement.policy import Policy
 from relight.errors import AgentLoadError
-from relight.processes import linux
+from relight.processes import linux, process_group_reaper
+from relight.processes.child import launcher
 from relight.retrying import ExponentialBackoff
-from relight.runner.agent_environment import MARKER, agent_environment
+from relight.runner.agent_environment import agent_environment
 from relight.runner.captured_output import OutputPipe
-from relight.runner.exit_report import ExitReport
+from relight.runner.fork_server_reports import ExitReport, LoadReport
 from relight.runner.forked_process import ForkedProcess, OnMessage
+from relight.types.names import Network
 
 _FORK_SECONDS: Final = 60.0
-_BURIAL_SECONDS: Final = 10.0
 _CLOSE_SECONDS: Final = 5.0
+_REAP_SECONDS: Final = 10.0
+_CREDENTIALS: Final = struct.Struct("3i")
+"""Process, user and group of a message's sender, which the kernel adds (unix(7))."""
 HEALTHY_SECONDS: Final = 60.0
 """A fork server that lived longer than this is replaced without a pause."""
 CLOSING: Final = "the runner is closing"
@@ -45,25 +53,12 @@ class ForkServerOptions:
     load_timeout_seconds: float = 600.0
     directory: str | None = None
     """The agents' working directory; None: that of this process."""
-
-
-@dataclass(frozen=True, slots=True)
-class ServedAgent:
-    """An agent that the fork server has loaded."""
-
-    name: str
-    reference: str
-    asynchronous: bool
-
-
-@dataclass(frozen=True, slots=True)
-class LoadReport:
-    """The fork server's report when it is ready."""
-
-    agents: tuple[ServedAgent, ...]
-    warnings: tuple[str, ...] = ()
-    threads: int = 1
-    pid: int = 0
+    policy: Policy | None = None
+    """What agents may reach; None: they are not confined."""
+    wrapper: tuple[str, ...] = ()
+    """The start of a command that runs the fork server within something of the user's own."""
+    namespaces: bool = False
+    """Whether it gets PID, IPC and mount namespaces of its own."""
 
 
 @dataclass(slots=True)
@@ -78,14 +73,19 @@ class ForkServer:
 
     def __init__(self, options: ForkServerOptions) -> None:
         self._options = options
-        self._id = uuid.uuid4().hex
+        self.pid = 0
+        """That of the fork server's process, once it has loaded its agents."""
+        self._root = ""
+        self._slots: dict[int, int] = {}
+        """By process number, the number of its scratch folder, until that is empty."""
+        self._emptying: dict[int, asyncio.Task[None]] = {}
         self._counters = _Counters()
         self._forked: dict[int, ForkedProcess] = {}
         self._outbox: list[tuple[bytes, ForkedProcess | None]] = []
         self._loop = asyncio.get_running_loop()
         self._loaded: asyncio.Future[dict[str, Any]] = self._loop.create_future()
         self._reaping = asyncio.Lock()
-        self._buried = False
+        self._reaped = False
         self.lost: str | None = None
         """Why it ended."""
 
@@ -102,9 +102,13 @@ class ForkServer:
             raise
 
     async def _start(self) -> LoadReport:
+        if self._options.policy is not None:
+            self._root = tempfile.mkdtemp(prefix="relight-")
+            scratch.make(self._import_folder)
         self._output = OutputPipe()
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control.setblocking(False)
+        self._control.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         with theirs:
             self._process = await self._spawn(theirs.fileno())
         self._output.close_child_end()
@@ -121,45 +125,72 @@ class ForkServer:
     def _names(self) -> str:
         return f"agent {', '.join(map(repr, self._options.references))}"
 
+    @property
+    def _import_folder(self) -> str:
+        return f"{self._root}/{scratch.IMPORT}"
+
+    def _environment(self) -> dict[str, str]:
+        own = agent_environment(os.environ, self._options.passed_environment)
+        if (policy := self._options.policy) is None:
+            return own
+        caches = scratch.kept_caches(os.environ, [*policy.readable, *policy.writable])
+        return caches | own | scratch.environment(self._import_folder)
+
     async def _spawn(self, control: int) -> asyncio.subprocess.Process:
-        environment = agent_environment(os.environ, self._options.passed_environment, self._id)
+        """Start it below a process that adopts what it leaves behind, and kills that with it."""
+        policy = self._options.policy.as_json() if self._options.policy else ""
         return await asyncio.create_subprocess_exec(
-            self._options.python,
-            *("-m", "relight.runner.fork_server_process", str(control), *self._options.references),
+            *launcher(process_group_reaper),
+            *self._options.wrapper,
+            *self._namespaces(),
+            *(self._options.python, "-m", "relight.runner.fork_server_process"),
+            *(str(control), self._root, policy, *self._options.references),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=self._output.writer,
             stderr=self._output.writer,
-            env=environment,
+            env=self._environment(),
             cwd=self._options.directory,
             pass_fds=[control],
             start_new_session=True,
         )
+
+    def _namespaces(self) -> list[str]:
+        if not self._options.namespaces:
+            return []
+        policy = self._options.policy
+        return sandbox.command(self._options.python, sandbox.covered(policy, self._root) if policy else ())
 
     async def _report(self, loaded: dict[str, Any]) -> LoadReport:
         if loaded["op"] == "failed":
             raise AgentLoadError(loaded["message"])
         if loaded["op"] == "lost":
             code = await self._process.wait()
-            end = f"was ended by {linux.signal_name(-code)}" if code < 0 else f"exited with {code}"
+            end = f"was ended by {linux.signal_name(code - 128)}" if code > 128 else f"exited with {code}"
             self._output.close()
             last = self._output.tail.text().strip().splitlines()[-1:] or ["it printed nothing"]
             raise AgentLoadError(f"{self._names}: importing {end}; {last[0]}")
-        agents = tuple(ServedAgent(**agent) for agent in loaded["agents"])
-        return LoadReport(agents, tuple(loaded["warnings"]), loaded["threads"], self._process.pid)
+        self.pid = loaded["pid"]
+        held = Held(**loaded["report"]["held"] | {"namespaces": self._options.namespaces})
+        return LoadReport(**loaded["report"] | {"held": held, "pid": self.pid})
 
     @property
     def output(self) -> str:
         """The end of the output of importing the agents."""
         return self._output.tail.text()
 
-    def fork(self, mode: Literal["attempt", "shared"], on_message: OnMessage) -> ForkedProcess:
+    def fork(
+        self, mode: Literal["attempt", "shared"], on_message: OnMessage, network: Network = "internet"
+    ) -> ForkedProcess:
         """Request a process; `run` waits for it."""
         process = ForkedProcess(next(self._counters.numbers), on_message, self._kill)
         if self.lost is not None:
             process.has_exited(_lost(self.lost))
             return process
         self._forked[process.number] = process
-        self._post({"op": "fork", "id": process.number, "mode": mode}, process)
+        taken = set(self._slots.values())
+        slot = self._slots[process.number] = next(n for n in itertools.count() if n not in taken)
+        request = {"op": "fork", "id": process.number, "mode": mode, "slot": slot, "network": network}
+        self._post(request, process)
         return process
 
     def _kill(self, number: int) -> None:
@@ -172,13 +203,17 @@ class ForkServer:
             async with asyncio.timeout(_FORK_SECONDS):
                 await asyncio.shield(process.forked)
         except TimeoutError:
-            self.give_up(f"the template process forked nothing for {_FORK_SECONDS:.0f} s")
+            self.give_up(f"the fork server forked nothing for {_FORK_SECONDS:.0f} s")
 
     async def until_exited(self, process: ForkedProcess) -> ExitReport:
-        """Wait for its end. If the fork server died first, all its descendants have ended when this returns."""
+        """Wait for its end, and until its scratch folder is empty. If the fork server died first, all its descendants
+        have ended when this returns.
+        """
         report = await asyncio.shield(process.exited)
         if self.lost is not None:
             await self.reap(self.lost)
+        elif emptying := self._emptying.get(process.number):
+            await asyncio.shield(emptying)
         return report
 
     async def end(self, process: ForkedProcess, grace_seconds: float) -> ExitReport:
@@ -188,7 +223,7 @@ class ForkServer:
             async with asyncio.timeout(grace_seconds):
                 return await self.until_exited(process)
         except TimeoutError:
-            self.give_up(f"the template process did not answer for {grace_seconds:.0f} s")
+            self.give_up(f"the fork server did not answer for {grace_seconds:.0f} s")
         return await self.until_exited(process)
 
     def _post(self, message: dict[str, Any], process: ForkedProcess | None) -> None:
@@ -206,21 +241,22 @@ class ForkServer:
         except BlockingIOError:
             self._loop.add_writer(self._control, self._flush)
         except OSError as error:
-            self.give_up(f"the template process is gone: {error.strerror}")
+            self.give_up(f"the fork server is gone: {error.strerror}")
         else:
             self._loop.remove_writer(self._control)
 
     def _read(self) -> None:
         while True:
             try:
-                data = self._control.recv(64 * 1024)
+                data, added, _, _ = self._control.recvmsg(64 * 1024, socket.CMSG_SPACE(_CREDENTIALS.size))
             except BlockingIOError:
                 return None
             except OSError:
-                data = b""
+                return self.give_up("the fork server died")
             if not data:
-                return self.give_up("the template process died")
-            self._take(orjson.loads(data))
+                return self.give_up("the fork server died")
+            sender, _, _ = _CREDENTIALS.unpack(added[0][2])
+            self._take(orjson.loads(data) | {"pid": sender})
 
     def _take(self, message: dict[str, Any]) -> None:
         if message["op"] in ("loaded", "failed"):
@@ -233,7 +269,18 @@ class ForkServer:
             process.has_forked(message["pid"])
             return
         del self._forked[process.number]
+        self._emptying[process.number] = self._loop.create_task(self._empty(process.number))
         process.has_exited(_exit_report(message))
+
+    def folder(self, process: ForkedProcess) -> str | None:
+        """The scratch folder of a process; None if it has none."""
+        slot = self._slots.get(process.number)
+        return f"{self._root}/{slot}" if self._root and slot is not None else None
+
+    async def _empty(self, number: int) -> None:
+        if self._root:
+            await asyncio.to_thread(scratch.empty, f"{self._root}/{self._slots[number]}")
+        del self._slots[number], self._emptying[number]
 
     def give_up(self, why: str) -> None:
         """Give the fork server up: all calls that it had forked end as lost."""
@@ -245,41 +292,38 @@ class ForkServer:
         self._control.close()
         if not self._loaded.done():
             self._loaded.set_result({"op": "lost"})
-        self._sessions = {process.pid for process in self._forked.values() if process.pid is not None}
         for process in self._forked.values():
             process.has_exited(_lost(why))
         self._forked.clear()
         self._outbox.clear()
 
     async def reap(self, why: str) -> None:
-        """Kill it and all its descendants, and wait for their end. May be called several times."""
+        """Kill it and all its descendants, wait for their end, and remove its folder. May be called several times."""
         async with self._reaping:
-            if self._buried or not hasattr(self, "_process"):
+            if self._reaped or not hasattr(self, "_process"):
                 return
             self.give_up(why)
-            with suppress(ProcessLookupError):
-                self._process.kill()
-            await self._process.wait()
-            await self._kill_descendants()
+            await self._end_process()
             self._output.close()
-            self._buried = True
+            if self._root:
+                await asyncio.to_thread(scratch.remove, self._root)
+            self._reaped = True
 
-    async def _kill_descendants(self) -> None:
-        deadline = self._loop.time() + _BURIAL_SECONDS
-        marker = f"{MARKER}={self._id}"
-        while self._loop.time() < deadline:
-            found = [pid for pid in linux.marked(marker, self._sessions) if linux.alive(pid)]
-            if not found:
-                return
-            for pid in found:
-                linux.kill(pid)
-            await asyncio.sleep(0.01)
+    async def _end_process(self) -> None:
+        with suppress(ProcessLookupError):
+            self._process.send_signal(signal.SIGHUP)
+        try:
+            async with asyncio.timeout(_REAP_SECONDS):
+                await self._process.wait()
+        except TimeoutError:  # an agent that nothing kept from it has stopped it
+            self._process.kill()
+            await self._process.wait()
 
     async def close(self) -> None:
-        """Let it kill all that it has forked, and exit."""
+        """Close its socket, after which it kills all that it has forked and exits."""
         if not hasattr(self, "_process"):
             return
-        async with self._reaping:  # or a call that learns of it would kill the template before that has tidied up
+        async with self._reaping:  # or a call that learns of it would kill the fork server before that has cleaned up
             self.give_up(CLOSING)
             with suppress(TimeoutError):
                 async with asyncio.timeout(_CLOSE_SECONDS):
@@ -303,7 +347,7 @@ class ForkServerSupervisor:
     def __init__(self, options: ForkServerOptions) -> None:
         self._options = options
         self._starting = asyncio.Lock()
-        self._template: ForkServer | None = None
+        self._server: ForkServer | None = None
         self._report: LoadReport | None = None
         self._started_at = 0.0
         self._backoff: ExponentialBackoff | None = None  # the first new one is started at once
@@ -316,41 +360,37 @@ class ForkServerSupervisor:
             raise RuntimeError("the runner was not started")
         return self._report
 
-    @property
-    def agents(self) -> Sequence[ServedAgent]:
-        return self.report.agents
-
     async def ready(self) -> ForkServer:
         """A fork server that is alive."""
         async with self._starting:
             if self._closed:
                 raise RuntimeError("the runner is closed")
-            if self._template is None or self._template.lost is not None:
+            if self._server is None or self._server.lost is not None:
                 await self._pause()
                 await self._start()
-            assert self._template is not None
-            return self._template
+            assert self._server is not None
+            return self._server
 
     async def _pause(self) -> None:
-        if self._template is None:
+        if self._server is None:
             return
         loop = asyncio.get_running_loop()
-        await self._template.reap("a new one is needed")
+        await self._server.reap("a new one is needed")
         if self._backoff is None or loop.time() - self._started_at > HEALTHY_SECONDS:
             self._backoff = ExponentialBackoff(0.1, 10.0)
         else:
             await self._backoff.pause()
 
     async def _start(self) -> None:
-        template = ForkServer(self._options)
+        server = ForkServer(self._options)
         self._started_at = asyncio.get_running_loop().time()
-        report = await template.start()
-        self._template = template
+        report = await server.start()
+        self._server = server
         self._report = report
 
     async def close(self) -> None:
         """End the fork server and all that it has forked."""
         self._closed = True
         async with self._starting:
-            if self._template is not None:
-                await self._template.close()
+            if self._server is not None:
+                await self._server.close()

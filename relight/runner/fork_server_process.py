@@ -1,15 +1,19 @@
-"""The warm process that attempts are forked from: `python -m relight.runner.fork_server_process FD REF...`.
+"""The process that attempts are forked from: `python -m relight.runner.fork_server_process FD ROOT POLICY REF...`.
 
-It imports the agents once, then waits on its control socket and forks one child for each request, so an attempt
-costs a fork and no import. It has one thread, holds no connection and no secret; a task goes to the child directly,
-over the channel that came with the request. Requests and answers are JSON datagrams:
+It confines itself, with its scratch folders in ROOT, unless that is empty. It imports the agents once, then waits on
+its control socket and forks one child for each request, so an attempt costs a fork and no import. It has one thread,
+holds no connection and no secret; a task goes to the child directly, over the channel that came with the request.
+Requests and answers are JSON datagrams:
 
-    fork {id, mode} + channel + output  ->  forked {id, pid} or refused {id, message}, then once exited {id, ...}
-    kill {id}                           ->  exited
+    fork {id, mode, slot, network} + channel + output  ->  forked {id} by the child, or refused {id, message};
+                                                           once it has exited: exited {id, ...}
+    kill {id}                                          ->  exited
+
+The runner knows processes by the senders of their messages, since it may be in another PID namespace.
 
 Nothing of an attempt outlives its process. Each child adopts the orphans among its descendants; when it ends they
 become children of this process, and a child of this process that is no attempt is killed, again and again until there
-is none. When the runner closes the socket (end of file) everything is killed and the template exits.
+is none. When the runner closes the socket (end of file) everything is killed and this process exits.
 """
 
 from __future__ import annotations
@@ -21,19 +25,23 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final, NoReturn
 
 import orjson
 
-from relight.emitter.recorder import Scope, set_process_scope
+from relight.confinement.domain import Domain, Held
+from relight.confinement.policy import Policy
+from relight.confinement.refusals import remedy
+from relight.emitter.scope import set_process_scope
 from relight.errors import AgentLoadError
-from relight.litagent.agent import FunctionalLitAgent
+from relight.litagent.litagent import FunctionalLitAgent
 from relight.litagent.loading import LoadedAgent, load_agents
 from relight.processes import linux
 from relight.runner import agent_process, attempt_process, frames, shared_process
-from relight.runner.exit_report import ExitReport
+from relight.runner.fork_server_reports import ExitReport, LoadReport
+from relight.runner.hooked_call import HookedCall
 from relight.runner.preload import import_lazy_parts
 from relight.runner.thread_watch import ThreadWatch
 
@@ -48,8 +56,9 @@ _WARM_UP_CALLS: Final = 20
 class ForkServerProcess:
     """Forks, kills and reaps."""
 
-    def __init__(self, control: socket.socket, agents: dict[str, LoadedAgent]) -> None:
+    def __init__(self, control: socket.socket, agents: dict[str, LoadedAgent], domain: Domain | None) -> None:
         self._control = control
+        self._domain = domain
         self._agents = agents
         self._pid = os.getpid()
         self._attempts: dict[int, int] = {}
@@ -83,50 +92,54 @@ class ForkServerProcess:
             return False
         request = orjson.loads(data)
         if request["op"] == "fork":
-            self._fork(request["id"], request["mode"], descriptors)
+            self._fork(request, descriptors)
         else:
             self._kill(request["id"])
         return True
 
-    def _tell(self, **message: Any) -> None:
+    def _send(self, **message: Any) -> None:
         with suppress(ConnectionError):  # then the next read says so
             self._control.send(orjson.dumps(message))
 
-    def _fork(self, number: int, mode: str, descriptors: list[int]) -> None:
+    def _fork(self, request: dict[str, Any], descriptors: list[int]) -> None:
+        number = request["id"]
         try:
+            if self._domain is not None:
+                self._domain.prepare(request["slot"], request["network"])
             pid = os.fork()
         except OSError as error:
-            self._tell(op="refused", id=number, message=f"fork: {error.strerror}")
+            self._send(op="refused", id=number, message=f"fork: {error.strerror}")
         else:
             if pid == 0:
-                self._become(mode, *descriptors)
+                self._become(request, *descriptors)
             self._attempts[pid] = number
-            self._tell(op="forked", id=number, pid=pid)
         for descriptor in descriptors:
             os.close(descriptor)
 
-    def _become(self, mode: str, channel: int, output: int) -> NoReturn:
+    def _become(self, request: dict[str, Any], channel: int, output: int) -> NoReturn:
         try:
             os.setsid()
             linux.die_with_parent(self._pid)
             linux.adopt_orphans()
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            self._send(op="forked", id=request["id"])
             self._control.close()
             os.close(self._woken)
             os.close(self._waker)
             os.dup2(output, 1)
             os.dup2(output, 2)
             os.close(output)
-            MODES[mode](self._agents, socket.socket(fileno=channel))
+            if self._domain is not None:
+                self._domain.enter_attempt(request["slot"], request["network"])
+            MODES[request["mode"]](self._agents, socket.socket(fileno=channel))
         finally:
             os._exit(70)  # never return into the fork server's loop, whatever was raised
 
     def _kill(self, number: int) -> None:
         for pid, owner in self._attempts.items():
             if owner == number:
-                linux.kill(pid)  # it may not have set its group yet
-                linux.kill_group(pid)
+                linux.kill_tree(pid)
 
     def _reap(self) -> None:
         with suppress(BlockingIOError):
@@ -137,10 +150,9 @@ class ForkServerProcess:
             for report in killed:
                 report.oom_killed = True
         if ended:
-            leftovers = self._sweep()
+            self._sweep()
             for number, report in ended:
-                report.leftovers = leftovers
-                self._tell(op="exited", id=number, report=report)
+                self._send(op="exited", id=number, report=report)
 
     def _reap_one(self) -> tuple[int | None, ExitReport] | None:
         """Request id (None if it is not an attempt) and end of an ended child; None if no other has ended."""
@@ -162,18 +174,17 @@ class ForkServerProcess:
         before, self._oom_kills = self._oom_kills, linux.oom_kills()
         return self._oom_kills > before
 
-    def _sweep(self) -> int:
-        """Kill processes that ended attempts left, repeatedly; returns their number."""
+    def _sweep(self) -> None:
+        """Kill processes that ended attempts left, repeatedly."""
         deadline = time.monotonic() + _SWEEP_SECONDS
-        killed = 0
         while strays := self._strays():
             if time.monotonic() > deadline:
                 self._left_alone.update(strays)
                 break
-            killed += sum(linux.kill(pid) for pid in strays)
+            for pid in strays:
+                linux.kill_tree(pid)
             for pid in strays:
                 self._await_death(pid, deadline)
-        return killed
 
     def _strays(self) -> list[int]:
         known = self._attempts.keys() | self._left_alone
@@ -189,25 +200,37 @@ class ForkServerProcess:
 
     def _end_everything(self) -> None:
         for pid in self._attempts:
-            linux.kill(pid)  # it may not have set its group yet
-            linux.kill_group(pid)
+            linux.kill_tree(pid)
         self._attempts.clear()
         self._left_alone.clear()
         self._sweep()
 
 
-def load(references: list[str]) -> tuple[dict[str, LoadedAgent], dict[str, Any]]:
+def load(references: list[str], held: Held) -> tuple[dict[str, LoadedAgent], LoadReport]:
     """Import the agents; returns them and the report for the runner."""
     watch = ThreadWatch()
     with watch:
         agents = load_agents(*references)
+        init_tracers(agents)
         import_lazy_parts()
     warnings = watch.check()
-    described = [
-        {"name": agent.name, "reference": agent.reference, "asynchronous": agent.agent.is_async()}
-        for agent in agents.values()
-    ]
-    return agents, {"op": "loaded", "agents": described, "warnings": warnings, "threads": linux.thread_count()}
+    report = LoadReport(agents=[*agents], warnings=warnings, threads=linux.thread_count(), held=held)
+    return agents, report
+
+
+def init_tracers(agents: Mapping[str, LoadedAgent]) -> None:
+    """Initialise the agents' tracers, each once.
+
+    Raises:
+        AgentLoadError: a tracer failed.
+    """
+    for tracer in {id(agent.agent.own_tracer): agent.agent.own_tracer for agent in agents.values()}.values():
+        try:
+            if tracer is not None:
+                tracer.init()
+                tracer.init_worker(0)
+        except Exception as error:  # a tracer may be the user's
+            raise AgentLoadError(f"the agent's tracer, {type(tracer).__name__}, failed: {error}") from error
 
 
 def warm_up() -> None:
@@ -223,9 +246,9 @@ def warm_up() -> None:
     request = {"agent": "nothing", "task": {}, "llm": None, "resources": {}, "rollout": {}}
     with ours, theirs:
         reporter = agent_process.Reporter(theirs)
-        set_process_scope(Scope("", reporter.span))
+        set_process_scope(reporter.scope(""))
         for _ in range(_WARM_UP_CALLS):
-            agent_process.report_result(reporter, attempt_process.finish(agent_process.start(agents, request)))
+            agent_process.report_result(reporter, HookedCall(agents, request, reporter).run(attempt_process.wait_for))
             frames.receive(ours)
             frames.receive(ours)
     set_process_scope(None)
@@ -235,20 +258,24 @@ def main() -> None:
     """Entry point."""
     control = socket.socket(fileno=int(sys.argv[1]))
     control.set_inheritable(False)
-    linux.name_process("relight-template")
+    linux.name_process("relight-forker")
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    root, policy, *references = sys.argv[2:]
+    domain = Domain(Policy.from_json(policy), root, references) if root else None
+    held = domain.enter() if domain else Held()
     try:
-        agents, loaded = load(sys.argv[2:])
+        agents, report = load(references, held)
     except AgentLoadError as error:
-        control.send(orjson.dumps({"op": "failed", "message": error.message}))
+        hint = remedy(error) if domain else ""
+        control.send(orjson.dumps({"op": "failed", "message": f"{error.message}{hint and '; '}{hint}"}))
         return
     sys.stdout.flush()
     sys.stderr.flush()
     warm_up()
     gc.collect()
     gc.freeze()  # children leave these objects alone, so that their pages stay shared
-    control.send(orjson.dumps(loaded))
-    ForkServerProcess(control, agents).serve()
+    control.send(orjson.dumps({"op": "loaded", "report": report}))
+    ForkServerProcess(control, agents, domain).serve()
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import orjson
 
 from relight.runner import frames
 from relight.runner.captured_output import OutputPipe
-from relight.runner.exit_report import ExitReport
+from relight.runner.fork_server_reports import ExitReport
 
 OnMessage = Callable[[dict[str, Any], int], None]
 """Takes a message and its size in bytes."""

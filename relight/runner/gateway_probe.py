@@ -49,14 +49,8 @@ class GatewayProbe:
                     return None
                 data = await answer.json()
                 return CallStatus(data["waited_seconds"], data["last_activity_seconds_ago"])
-        except (
-            aiohttp.ClientError,
-            TimeoutError,
-            OSError,
-            ValueError,
-            LookupError,
-        ):  # also an answer of something else
-            return None
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError, LookupError):
+            return None  # no answer, or that of something else
 
     async def reachable(self) -> bool:
         """Whether the gateway answers."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import socket
 import ssl
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
@@ -20,19 +21,23 @@ from urllib.parse import SplitResult, urlsplit
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser, HttpResponseParser
 
+from relight.errors import StoreError
 from relight.transport.keepalive import keep_transport_alive
 from relight.types.wire import OpenedAttempt
 
 LOOPBACK = "127.0.0.1"
+GATEWAYS = 4
+"""So many gateway addresses can be relayed to by one runner."""
 CONNECT_SECONDS = 5.0
 HELD_BYTES = 2**20
 """Reading pauses while so many bytes wait to be forwarded."""
 HEAD_BYTES = 64 * 1024
 """A longer head is forwarded with the host that the agent gave."""
-ATTEMPT = re.compile(rb"/attempt/([^/]+)/")
+ATTEMPT = re.compile(rb"/attempt/([^/]+)/(?!(?:v1/)+traces(?:\?|$))")
+"""The attempt of a model call; spans are sent to the same address, and losing them fails no attempt."""
 HOST = re.compile(rb"\r\nhost:[^\r\n]*", re.IGNORECASE)
-GO_ON = b"HTTP/1.1 100 Continue\r\n\r\n"
-AWAY = frozenset({502, 503, 504})
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+UNAVAILABLE_STATUSES = frozenset({502, 503, 504})
 """Answers of a proxy whose gateway is down, and of a gateway whose store does not answer."""
 RECORDED = b"x-relight-recorded"
 """The gateway's header for a failure that it has recorded (`llm_proxy/request_errors.py`)."""
@@ -53,7 +58,7 @@ class RelayedCall:
         """It has `Expect: 100-continue`: the body follows when it is asked for."""
         self.began_at = monotonic()
         self.lost_at = 0.0
-        self.fate = ""
+        self.loss = ""
         """How it was lost, if it was."""
 
     @property
@@ -81,27 +86,27 @@ class CallLog:
     def answered(self, call: RelayedCall) -> None:
         """The call was answered. An error counts as an answer: the gateway has recorded its own failures."""
         self._open.discard(call)
-        self._take_place(call)
+        self._replace(call)
 
-    def lost(self, call: RelayedCall, fate: str) -> None:
+    def lost(self, call: RelayedCall, loss: str) -> None:
         call.lost_at = monotonic()
-        self._take_place(call)
-        self._lose(call, fate)
+        self._replace(call)
+        self._add_lost(call, loss)
 
     def given_up(self, call: RelayedCall) -> None:
         """The agent disconnected before the answer came: this counts as lost only if the gateway does not answer."""
         call.lost_at = call.began_at  # its repetition may arrive before this end is noticed
-        self._lose(call, "got no answer")
+        self._add_lost(call, "got no answer")
         task = asyncio.get_running_loop().create_task(self._ask(call))
         self._asking.add(task)
         task.add_done_callback(self._asking.discard)
 
-    def _lose(self, call: RelayedCall, fate: str) -> None:
+    def _add_lost(self, call: RelayedCall, loss: str) -> None:
         self._open.discard(call)
-        call.fate = fate
+        call.loss = loss
         self._lost.setdefault(call.key, []).append(call)
 
-    def _take_place(self, call: RelayedCall) -> None:
+    def _replace(self, call: RelayedCall) -> None:
         """Replace a lost call that this one repeats; only one, since an agent may send equal requests at once."""
         for before in self._lost.get(call.key, ()):
             if before.lost_at <= call.began_at:
@@ -117,13 +122,13 @@ class CallLog:
         if await self._reachable():
             self._forget(call)
 
-    async def trouble(self) -> str | None:
+    async def lost_call(self) -> str | None:
         """At the end of the attempt: how a call was lost and never answered; None if there is no such call."""
         for call in list(self._open):
             self.given_up(call)
         while self._asking:
             await asyncio.wait(self._asking)
-        return next((call.fate for calls in self._lost.values() for call in calls), None)
+        return next((call.loss for calls in self._lost.values() for call in calls), None)
 
     def close(self) -> None:
         """Cancel pending checks."""
@@ -151,7 +156,7 @@ class AgentSide(asyncio.Protocol):
         """Set until the connection to the gateway is open or has failed."""
         self._stays = True
         """Whether both sides keep the connection alive after the answers so far."""
-        self._fate = ""
+        self._loss = ""
         """How the gateway's side ended, once it has."""
 
     # what asyncio calls
@@ -215,7 +220,7 @@ class AgentSide(asyncio.Protocol):
         self._coming.whole = True
         self._head = bytearray()
         self._stays = self._parser.should_keep_alive()
-        if self._fate:
+        if self._loss:
             self._close()
 
     # what the gateway's side calls
@@ -230,17 +235,17 @@ class AgentSide(asyncio.Protocol):
             self.transport.resume_reading()
             gateway.transport.write(bytes(waiting))
 
-    def answered(self, stays: bool, fate: str | None) -> None:
-        """The first call was answered; `fate` is set if the answer is not the gateway's."""
+    def answered(self, stays: bool, loss: str | None) -> None:
+        """The first call was answered; `loss` is set if the answer is not the gateway's."""
         self._stays = self._stays and stays
         if self._calls:
             call = self._calls.popleft()
-            if call.log is not None and fate is not None:
-                call.log.lost(call, fate)
+            if call.log is not None and loss is not None:
+                call.log.lost(call, loss)
             elif call.log is not None:
                 call.log.answered(call)
 
-    def gateway_ended(self, fate: str) -> None:
+    def gateway_ended(self, loss: str) -> None:
         """The gateway's side closed. Between two calls nothing is lost: the next call opens another connection.
 
         Otherwise this side closes too, once a request that has begun is complete: only then can its repetition be
@@ -250,12 +255,12 @@ class AgentSide(asyncio.Protocol):
         if self._is_idle:
             self.transport.resume_reading()
             return
-        self._fate = fate
+        self._loss = loss
         if not self._followed or not self._calls or self._coming.whole:
             self._close()
             return
         if self._coming.announced:
-            self.transport.write(GO_ON)
+            self.transport.write(CONTINUE)
         self.transport.resume_reading()
 
     @property
@@ -270,11 +275,11 @@ class AgentSide(asyncio.Protocol):
             self._pass_on(bytes(self._head))
         self._head = None
         self._end_calls(lambda log, call: log.answered(call))
-        if self._fate:
+        if self._loss:
             self._close()
 
     def _close(self) -> None:
-        self._end_calls(lambda log, call: log.lost(call, self._fate))
+        self._end_calls(lambda log, call: log.lost(call, self._loss))
         self.transport.close()
 
     def _end_calls(self, end: Callable[[CallLog, RelayedCall], None]) -> None:
@@ -298,7 +303,7 @@ class AgentSide(asyncio.Protocol):
             self.gateway_ended("was refused")
 
     def _pass_on(self, data: bytes) -> None:
-        if self._fate:
+        if self._loss:
             return
         if self._gateway is not None:
             self._gateway.transport.write(data)
@@ -346,8 +351,8 @@ class GatewaySide(asyncio.Protocol):
         status = parser.get_status_code()
         self._framed = True
         if status >= 200:  # 100 announces the answer
-            fate = f"was answered {status}" if status in AWAY and not self._recorded else None
-            self._agent.answered(parser.should_keep_alive(), fate)
+            loss = f"was answered {status}" if status in UNAVAILABLE_STATUSES and not self._recorded else None
+            self._agent.answered(parser.should_keep_alive(), loss)
 
     def pause_writing(self) -> None:
         self._agent.transport.pause_reading()
@@ -374,9 +379,9 @@ class Origin:
         self._server: asyncio.Server | None = None
         self.port = 0
 
-    async def listen(self) -> None:
-        self._server = await asyncio.get_running_loop().create_server(self._accept, LOOPBACK, 0, backlog=1024)
-        self.port = self._server.sockets[0].getsockname()[1]
+    async def listen(self, reserved: socket.socket) -> None:
+        self._server = await asyncio.get_running_loop().create_server(self._accept, sock=reserved, backlog=1024)
+        self.port = reserved.getsockname()[1]
 
     async def close(self) -> None:
         """Close all connections."""
@@ -431,6 +436,9 @@ class Relay:
         self._logs: dict[bytes, CallLog] = {}
         self._origins: dict[str, Origin] = {}
         self._opening = asyncio.Lock()
+        self._reserved = [_reserved_port() for _ in range(GATEWAYS)]
+        self.ports = [reserved.getsockname()[1] for reserved in self._reserved]
+        """The ports that attempts may be told to use; fixed, since agents are confined to them before the first one."""
 
     @asynccontextmanager
     async def followed(self, opened: OpenedAttempt) -> AsyncGenerator[CallLog]:
@@ -450,8 +458,10 @@ class Relay:
         async with self._opening:
             name = f"{url.scheme}://{url.netloc}"
             if name not in self._origins:
+                if not self._reserved:
+                    raise StoreError(f"attempts named more than {GATEWAYS} gateways, {name} last; restart the runner")
                 origin = Origin(url, self._logs)
-                await origin.listen()
+                await origin.listen(self._reserved.pop(0))
                 self._origins[name] = origin
             return self._origins[name]
 
@@ -460,3 +470,12 @@ class Relay:
         for origin in self._origins.values():
             await origin.close()
         self._origins.clear()
+        for reserved in self._reserved:
+            reserved.close()
+
+
+def _reserved_port() -> socket.socket:
+    """A socket that has a free port, and does not listen yet."""
+    reserved = socket.socket()
+    reserved.bind((LOOPBACK, 0))
+    return reserved

@@ -15,10 +15,9 @@ from temporalio.exceptions import ApplicationError
 
 from relight.runner.agent_call import AgentCall, AgentOutcome
 from relight.runner.attempt import MESSAGE_LENGTH
-from relight.runner.attempt_activity import HEARTBEAT_SECONDS, result_of
+from relight.runner.attempt_activity import result_of
 from relight.runner.process_isolation import AgentRunner
 from relight.store.attempts.base import AttemptStore
-from relight.temporal.heartbeats import heartbeating
 from relight.types import names
 from relight.types.payloads import GradeInput, NamedRewards, RolloutResult
 from relight.types.rollout import FailureClass
@@ -26,14 +25,14 @@ from relight.types.wire import AttemptOutcome, FinishRequest, Transcript
 
 GRADER_SECONDS = 600.0
 """Longest that a grader may take."""
-MOST_DIMENSIONS = 16
-"""The dimension's name of a reward that is given afterwards."""
-MOST_TRIES = 10
+MAX_DIMENSIONS = 16
+"""Of the rewards that a grader names in a regrade so many are kept, the primary one among them."""
+MAX_TRIES = 10
 """After so many tries a grader whose runner died each time is given up."""
 
 
 class GradingActivities:
-    """Judges attempts with the graders of this process."""
+    """Grades attempts with the graders of this process."""
 
     def __init__(self, store: AttemptStore, graders: AgentRunner, timeout_seconds: float = GRADER_SECONDS) -> None:
         self.store = store
@@ -43,23 +42,20 @@ class GradingActivities:
     @activity.defn(name=names.GRADE_ATTEMPT)
     async def grade_attempt(self, grade: GradeInput) -> RolloutResult:
         """Grade one attempt and finish it."""
-        async with heartbeating(HEARTBEAT_SECONDS):
-            if activity.info().attempt > MOST_TRIES:
-                lost = _failed(grade, f"its runner was lost {MOST_TRIES} times")
-                return result_of(await self.store.finish_attempt(lost))
-            return result_of(await self.grade(grade))
+        if activity.info().attempt > MAX_TRIES:
+            return result_of(await self.store.finish_attempt(_lost(grade)))
+        return result_of(await self.grade(grade))
 
-    @activity.defn(name=names.JUDGE_ATTEMPT)
-    async def judge_attempt(self, grade: GradeInput) -> RolloutResult:
+    @activity.defn(name=names.REGRADE_ATTEMPT)
+    async def regrade_attempt(self, grade: GradeInput) -> RolloutResult:
         """Grade an attempt that has ended, and write nothing: `relight regrade` stores the reward separately."""
-        async with heartbeating(HEARTBEAT_SECONDS):
-            if activity.info().attempt > MOST_TRIES:
-                judged = _failed(grade, f"its runner was lost {MOST_TRIES} times")
-            else:
-                judged = await self._judge(grade, await self.store.transcript(grade.attempt_id))
-        given = judged.model_dump(include={"attempt_id", "failure_class", "reward", "message"})
-        succeeded = judged.failure_class is None
-        return RolloutResult(rollout_id=grade.rollout_id, succeeded=succeeded, named=_named(judged), **given)
+        if activity.info().attempt > MAX_TRIES:
+            graded = _lost(grade)
+        else:
+            graded = await self._grade(grade, await self.store.transcript(grade.attempt_id))
+        given = graded.model_dump(include={"attempt_id", "failure_class", "reward", "message"})
+        succeeded = graded.failure_class is None
+        return RolloutResult(rollout_id=grade.rollout_id, succeeded=succeeded, named=_named(graded), **given)
 
     async def grade(self, grade: GradeInput) -> AttemptOutcome:
         """Call the grader and finish the attempt, unless it has ended already.
@@ -71,9 +67,9 @@ class GradingActivities:
         transcript = await self.store.transcript(grade.attempt_id)
         if transcript.outcome is not None:
             return transcript.outcome
-        return await self.store.finish_attempt(await self._judge(grade, transcript))
+        return await self.store.finish_attempt(await self._grade(grade, transcript))
 
-    async def _judge(self, grade: GradeInput, transcript: Transcript) -> FinishRequest:
+    async def _grade(self, grade: GradeInput, transcript: Transcript) -> FinishRequest:
         call = AgentCall(
             call_id=f"{grade.attempt_id}/grade",
             agent=grade.grader,
@@ -94,12 +90,12 @@ class GradingActivities:
         return _finish(grade, reward=outcome.reward, dimensions=dict(outcome.rewards), feedback=outcome.feedback)
 
 
-def _named(judged: FinishRequest) -> NamedRewards | None:
+def _named(graded: FinishRequest) -> NamedRewards | None:
     """Named rewards and feedback for Temporal, cut to a readable size."""
-    if not judged.feedback and len(judged.dimensions) < 2:
+    if not graded.feedback and len(graded.dimensions) < 2:
         return None
-    first = dict(list(judged.dimensions.items())[:MOST_DIMENSIONS])
-    return NamedRewards(dimensions=first, feedback=judged.feedback and judged.feedback[:MESSAGE_LENGTH])
+    first = dict(list(graded.dimensions.items())[:MAX_DIMENSIONS])
+    return NamedRewards(dimensions=first, feedback=graded.feedback and graded.feedback[:MESSAGE_LENGTH])
 
 
 def _reason(outcome: AgentOutcome) -> str:
@@ -109,6 +105,10 @@ def _reason(outcome: AgentOutcome) -> str:
 
 def _finish(grade: GradeInput, **found: Any) -> FinishRequest:
     return FinishRequest(**grade.model_dump(include={"attempt_id", "fence", "grader"}), **found)
+
+
+def _lost(grade: GradeInput) -> FinishRequest:
+    return _failed(grade, f"its runner was lost {MAX_TRIES} times")
 
 
 def _failed(grade: GradeInput, reason: str, error: dict[str, Any] | None = None) -> FinishRequest:

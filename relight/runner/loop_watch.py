@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from relight.runner import agent_process
 
-LOOK_SECONDS: Final = 0.5
+CHECK_SECONDS: Final = 0.5
 """How often the loop is checked, and how long it may take to respond."""
 
 current_call: contextvars.ContextVar[int | None] = contextvars.ContextVar("relight_call", default=None)
@@ -53,15 +53,15 @@ class LoopWatch:
 
     def _watch(self) -> None:
         while True:
-            time.sleep(LOOK_SECONDS)
-            turned, told_at = threading.Event(), time.monotonic()
+            time.sleep(CHECK_SECONDS)
+            turned, reported_at = threading.Event(), time.monotonic()
             self._loop.call_soon_threadsafe(turned.set)
-            while not turned.wait(LOOK_SECONDS):
+            while not turned.wait(CHECK_SECONDS):
                 now = time.monotonic()
-                self._tell(now - told_at)
-                told_at = now
+                self._report(now - reported_at)
+                reported_at = now
 
-    def _tell(self, seconds: float) -> None:
+    def _report(self, seconds: float) -> None:
         task = asyncio.current_task(self._loop)
         if isinstance(task, CallTask) and task.call is not None:
-            agent_process.Reporter(self._channel, task.call).tell("blocks", seconds=seconds)
+            agent_process.Reporter(self._channel, task.call).send("blocks", seconds=seconds)

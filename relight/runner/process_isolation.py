@@ -1,4 +1,4 @@
-"""A process for each attempt, forked from a warm template: the default.
+"""A process for each attempt, forked from the fork server: the default.
 
     runner = IsolatedRunner(["examples.calculator:agent"])
     async with runner:
@@ -10,14 +10,22 @@ no other. Nothing that an attempt started is alive when its call has ended.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Final, Protocol, Self
 
+from relight.confinement.policy import Policy
+from relight.processes import linux
+from relight.retrying import Every
 from relight.runner.agent_call import AgentCall, AgentOutcome
-from relight.runner.collector import Collector, OnSpan
-from relight.runner.exit_report import ExitReport
-from relight.runner.fork_server import ForkServer, ForkServerOptions, ForkServerSupervisor, LoadReport, ServedAgent
+from relight.runner.attempt_limits import LOOK_SECONDS, RESERVE_BYTES, Limits, excess
+from relight.runner.collector import MAX_SPANS, Collector, OnSpan
+from relight.runner.fork_server import ForkServer, ForkServerOptions, ForkServerSupervisor
+from relight.runner.fork_server_reports import ExitReport, LoadReport
 from relight.runner.forked_process import ForkedProcess
+from relight.runner.numbering import Flush, Numbering
 from relight.types.rollout import FailureClass
 
 KILL_GRACE_SECONDS: Final = 10.0
@@ -25,20 +33,15 @@ KILL_GRACE_SECONDS: Final = 10.0
 
 
 class AgentRunner(Protocol):
-    """The interface of both kinds of isolation."""
+    """Runs calls of agents, whatever separates them."""
 
-    async def start(self) -> LoadReport: ...
-
-    @property
-    def agents(self) -> Sequence[ServedAgent]: ...
-
-    async def call(self, call: AgentCall, *, on_span: OnSpan | None = None) -> AgentOutcome: ...
+    async def call(
+        self, call: AgentCall, *, on_span: OnSpan | None = None, flush: Flush | None = None
+    ) -> AgentOutcome: ...
 
     async def kill(self, call_id: str, reason: FailureClass, detail: str = "") -> bool: ...
 
     def held_seconds(self, call_id: str) -> float: ...
-
-    async def close(self) -> None: ...
 
 
 class _Running:
@@ -46,15 +49,15 @@ class _Running:
 
     def __init__(self, collector: Collector) -> None:
         self.collector = collector
-        self.template: ForkServer | None = None
+        self.server: ForkServer | None = None
         self.process: ForkedProcess | None = None
 
 
 class ForkServerRunner:
     """Base class of runners whose processes are forked by one fork server."""
 
-    def __init__(self, keeper: ForkServerSupervisor) -> None:
-        self._keeper = keeper
+    def __init__(self, supervisor: ForkServerSupervisor) -> None:
+        self._supervisor = supervisor
 
     async def start(self) -> LoadReport:
         """Import the agents.
@@ -62,17 +65,12 @@ class ForkServerRunner:
         Raises:
             AgentLoadError: an agent can't be imported.
         """
-        await self._keeper.ready()
-        return self._keeper.report
-
-    @property
-    def agents(self) -> Sequence[ServedAgent]:
-        """The agents that it serves."""
-        return self._keeper.agents
+        await self._supervisor.ready()
+        return self._supervisor.report
 
     async def close(self) -> None:
         """End everything."""
-        await self._keeper.close()
+        await self._supervisor.close()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -85,46 +83,82 @@ class ForkServerRunner:
 class IsolatedRunner(ForkServerRunner):
     """Runs agents in processes of their own."""
 
+    kill_grace_seconds = KILL_GRACE_SECONDS
+    max_spans = MAX_SPANS
+
     def __init__(
         self,
         references: Sequence[str],
         *,
         passed_environment: Sequence[str] = (),
-        keeper: ForkServerSupervisor | None = None,
+        policy: Policy | None = None,
+        namespaces: bool = False,
+        limits: Limits | None = None,
+        supervisor: ForkServerSupervisor | None = None,
     ) -> None:
-        options = ForkServerOptions(tuple(references), tuple(passed_environment))
-        super().__init__(keeper or ForkServerSupervisor(options))
+        given = tuple(references), tuple(passed_environment)
+        options = ForkServerOptions(*given, policy=policy, namespaces=namespaces)
+        super().__init__(supervisor or ForkServerSupervisor(options))
+        self._limits = limits
         self._running: dict[str, _Running] = {}
 
-    async def call(self, call: AgentCall, *, on_span: OnSpan | None = None) -> AgentOutcome:
+    async def call(self, call: AgentCall, *, on_span: OnSpan | None = None, flush: Flush | None = None) -> AgentOutcome:
         """Run one attempt to its end. Cancelling this kills the attempt first.
 
-        `on_span` gets every span as it is emitted; without it they are in the outcome.
+        `on_span` gets every span as it is emitted; without it they are in the outcome. `flush` stores what it got.
         """
         if call.call_id in self._running:
             raise ValueError(f"call {call.call_id!r} is running already")
-        running = self._running[call.call_id] = _Running(Collector(call, on_span))
+        collector = Collector(call, on_span, self.max_spans, numbering=Numbering(flush))
+        running = self._running[call.call_id] = _Running(collector)
         try:
             return await self._run(running)
         finally:
+            collector.numbering.close()
             del self._running[call.call_id]
 
     async def _run(self, running: _Running) -> AgentOutcome:
-        template = await self._keeper.ready()
+        server = await self._supervisor.ready()
         collector = running.collector
         if collector.killed:
             return collector.outcome(ExitReport())
-        process = template.fork("attempt", collector.take)
-        running.template, running.process = template, process
+        process = server.fork("attempt", collector.take, collector.call.network)
+        running.server, running.process = server, process
+        collector.numbering.send = process.send
         try:
-            await template.until_forked(process)
+            await server.until_forked(process)
             await process.send(collector.call.payload())
-            report = await template.until_exited(process)
+            async with self._watched(collector, server, process):
+                report = await server.until_exited(process)
         except BaseException:
-            await template.end(process, KILL_GRACE_SECONDS)
+            await server.end(process, self.kill_grace_seconds)
             raise
         collector.violation = process.violation
         return collector.outcome(report, process.output.tail)
+
+    @asynccontextmanager
+    async def _watched(self, collector: Collector, server: ForkServer, process: ForkedProcess) -> AsyncGenerator[None]:
+        """Kill the attempt when it exceeds a limit, until the end of the block."""
+        watch = asyncio.create_task(self._watch(collector, server, process))
+        try:
+            yield
+        finally:
+            watch.cancel()
+
+    async def _watch(self, collector: Collector, server: ForkServer, process: ForkedProcess) -> None:
+        folder = server.folder(process)
+        if self._limits is None or folder is None or process.pid is None:
+            return
+        limits = self._limits
+        if (own := collector.call.memory_limit_bytes) is not None:
+            most = own + RESERVE_BYTES + linux.anonymous_bytes(server.pid)
+            limits = replace(limits, memory_bytes=min(most, limits.memory_bytes))
+        async for _ in Every(LOOK_SECONDS, at_once=False):
+            found = await asyncio.to_thread(excess, process.pid, folder, limits)
+            if found is not None and not process.exited.done():
+                collector.kill(found.failure, found.detail)
+                process.kill()
+                return
 
     async def kill(self, call_id: str, reason: FailureClass, detail: str = "") -> bool:
         """Kill a call and all processes that it started; returns when they have ended. False: there is no such call.
@@ -135,8 +169,8 @@ class IsolatedRunner(ForkServerRunner):
         if running is None:
             return False
         running.collector.kill(reason, detail)
-        if running.template is not None and running.process is not None:
-            await running.template.end(running.process, KILL_GRACE_SECONDS)
+        if running.server is not None and running.process is not None:
+            await running.server.end(running.process, self.kill_grace_seconds)
         return True
 
     def held_seconds(self, call_id: str) -> float:

@@ -16,11 +16,14 @@ from typing import Any, Final
 
 import orjson
 
+from relight.confinement.policy import Policy
 from relight.runner.agent_call import AgentCall, AgentOutcome
+from relight.runner.attempt_limits import Limits
 from relight.runner.collector import Collector, OnSpan
-from relight.runner.exit_report import ExitReport
 from relight.runner.fork_server import ForkServer, ForkServerOptions, ForkServerSupervisor
+from relight.runner.fork_server_reports import ExitReport
 from relight.runner.forked_process import ForkedProcess
+from relight.runner.numbering import Flush, Numbering
 from relight.runner.process_isolation import KILL_GRACE_SECONDS, ForkServerRunner, IsolatedRunner
 from relight.types.rollout import FailureClass
 
@@ -43,18 +46,18 @@ class _Running:
 class _Shared:
     """One shared process and the calls in it."""
 
-    def __init__(self, template: ForkServer) -> None:
+    def __init__(self, server: ForkServer) -> None:
         self.calls: dict[int, _Running] = {}
         self.ended: ExitReport | None = None
         self.why = ""
         """Why it was killed, if it was."""
         self._alone = False
-        self._template = template
-        self._process: ForkedProcess = template.fork("shared", self._take)
+        self._server = server
+        self._process: ForkedProcess = server.fork("shared", self._take)
         self._process.exited.add_done_callback(self._has_ended)
 
     async def send(self, message: bytes) -> None:
-        await self._template.until_forked(self._process)
+        await self._server.until_forked(self._process)
         await self._process.send(message)
 
     def _take(self, message: dict[str, Any], size_bytes: int) -> None:
@@ -95,12 +98,12 @@ class _Shared:
     async def end(self, why: str) -> None:
         """Kill it, with all calls in it."""
         self.why = self.why or why
-        await self._template.end(self._process, KILL_GRACE_SECONDS)
+        await self._server.end(self._process, KILL_GRACE_SECONDS)
 
     async def settle(self) -> None:
         """Wait until all its processes have ended."""
         if self.ended is not None:
-            await self._template.until_exited(self._process)
+            await self._server.until_exited(self._process)
 
 
 class SharedRunner(ForkServerRunner):
@@ -112,28 +115,41 @@ class SharedRunner(ForkServerRunner):
         *,
         passed_environment: Sequence[str] = (),
         python: str | None = None,
+        policy: Policy | None = None,
+        wrapper: Sequence[str] = (),
+        namespaces: bool = False,
+        limits: Limits | None = None,
         cancel_grace_seconds: float = CANCEL_GRACE_SECONDS,
     ) -> None:
-        options = ForkServerOptions(tuple(references), tuple(passed_environment), python or sys.executable)
+        options = ForkServerOptions(
+            tuple(references),
+            tuple(passed_environment),
+            python or sys.executable,
+            policy=policy,
+            wrapper=tuple(wrapper),
+            namespaces=namespaces,
+        )
         super().__init__(ForkServerSupervisor(options))
-        self._isolated = IsolatedRunner(references, keeper=self._keeper)
+        self._isolated = IsolatedRunner(references, limits=limits, supervisor=self._supervisor)
         self._grace_seconds = cancel_grace_seconds
         self._numbers = itertools.count()
         self._running: dict[str, _Running] = {}
         self._shared: _Shared | None = None
         self._forking = asyncio.Lock()
 
-    async def call(self, call: AgentCall, *, on_span: OnSpan | None = None) -> AgentOutcome:
+    async def call(self, call: AgentCall, *, on_span: OnSpan | None = None, flush: Flush | None = None) -> AgentOutcome:
         """Run one attempt to its end. Cancelling this ends the attempt first."""
         if call.alone:
-            return await self._isolated.call(call, on_span=on_span)
+            return await self._isolated.call(call, on_span=on_span, flush=flush)
         if call.call_id in self._running:
             raise ValueError(f"call {call.call_id!r} is running already")
-        running = _Running(next(self._numbers), Collector(call, on_span))
+        number = next(self._numbers)
+        running = _Running(number, Collector(call, on_span, numbering=Numbering(flush, number)))
         self._running[call.call_id] = running
         try:
             return await self._run(running)
         finally:
+            running.collector.numbering.close()
             del self._running[call.call_id]
 
     async def _run(self, running: _Running) -> AgentOutcome:
@@ -141,6 +157,7 @@ class SharedRunner(ForkServerRunner):
         if running.collector.killed:
             return running.collector.outcome(ExitReport())
         shared.calls[running.number] = running
+        running.collector.numbering.send = shared.send
         try:
             await shared.send(_request(running))
             await running.done.wait()
@@ -156,7 +173,7 @@ class SharedRunner(ForkServerRunner):
     async def _process(self) -> _Shared:
         async with self._forking:
             if self._shared is None or self._shared.ended is not None or self._shared.why:
-                self._shared = _Shared(await self._keeper.ready())
+                self._shared = _Shared(await self._supervisor.ready())
             return self._shared
 
     async def kill(self, call_id: str, reason: FailureClass, detail: str = "") -> bool:

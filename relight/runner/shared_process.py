@@ -10,22 +10,23 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import inspect
 import io
 import os
 import resource
 import socket
 import sys
 import threading
-from collections.abc import Awaitable, Mapping
+import time
+from collections.abc import Mapping
 from typing import Any, Final, NoReturn, TextIO
 
 import orjson
 
 from relight.emitter.attributes import clean_text
-from relight.emitter.recorder import Scope, set_context_scope
+from relight.emitter.scope import Scope, close_scope, open_scope, set_context_scope, set_context_tracer
 from relight.litagent.loading import LoadedAgent
 from relight.runner import agent_process, frames
+from relight.runner.hooked_call import HookedCall
 from relight.runner.loop_watch import LoopWatch, current_call
 
 _FLUSH_CHARACTERS: Final = 8 * 1024
@@ -47,7 +48,7 @@ class CallOutput:
     def flush(self) -> None:
         text, self._held = self._held, ""
         for start in range(0, len(text), _CHUNK_CHARACTERS):
-            self._reporter.tell("output", text=clean_text(text[start : start + _CHUNK_CHARACTERS]))
+            self._reporter.send("output", text=clean_text(text[start : start + _CHUNK_CHARACTERS]))
 
 
 _output: contextvars.ContextVar[CallOutput | None] = contextvars.ContextVar("relight_output", default=None)
@@ -86,9 +87,14 @@ class SharedProcess:
         self._assembler = frames.Assembler(frames.MAX_REQUEST_BYTES)
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._runner_gone = asyncio.Event()
+        self._loop_thread = threading.get_ident()
+        self._answers: dict[int, int] = {}
+        """By call: the last of its questions that the runner has answered."""
+        self._answered = threading.Condition()
 
     async def serve(self) -> None:
         """Serve until the runner is gone."""
+        self._context = contextvars.copy_context()
         loop = asyncio.get_running_loop()
         LoopWatch(loop, self._channel).start()
         loop.add_reader(self._channel, self._read)
@@ -105,8 +111,24 @@ class SharedProcess:
         request = orjson.loads(message)
         if request["op"] == "cancel":
             self._cancel(request["call"])
+        elif request["op"] == "numbered":
+            with self._answered:
+                self._answers[request["call"]] = request["number"]
+                self._answered.notify_all()
         else:
             self._begin(request)
+
+    def _await_answer(self, call: int, number: int, seconds: float) -> None:
+        """Wait until the runner has answered; on the loop's thread, by reading what the loop would read."""
+        deadline = time.monotonic() + seconds
+        if threading.get_ident() != self._loop_thread:
+            with self._answered:
+                self._answered.wait_for(lambda: self._answers.get(call, 0) >= number, seconds)
+            return
+        while self._answers.get(call, 0) < number and not self._runner_gone.is_set():
+            if not agent_process.is_readable(self._channel, deadline - time.monotonic()):
+                return
+            self._read()
 
     def _cancel(self, call: int) -> None:
         task = self._tasks.get(call)
@@ -114,52 +136,61 @@ class SharedProcess:
             task.cancel()
 
     def _begin(self, request: Mapping[str, Any]) -> None:
-        reporter = agent_process.Reporter(self._channel, request["call"])
+        reporter = agent_process.Reporter(self._channel, request["call"], self._await_answer)
         output = CallOutput(reporter)
-        context = contextvars.copy_context()
-        context.run(set_context_scope, Scope(request["trace_id"], reporter.span))
+        context = self._context.copy()  # not that of an attempt that reads the channel while it waits
+        scope = reporter.scope(request["trace_id"])
+        context.run(set_context_scope, scope)
+        open_scope(scope)
+        context.run(set_context_tracer, self._agents[request["agent"]].agent.own_tracer)
         context.run(_output.set, output)
         context.run(current_call.set, request["call"])
         if self._agents[request["agent"]].agent.is_async():
-            call = self._run(request, reporter, output)
+            call = self._run(request, reporter, output, scope)
             task = asyncio.get_running_loop().create_task(call, context=context)
             self._tasks[request["call"]] = task
             task.add_done_callback(lambda _: self._tasks.pop(request["call"]))
         else:
-            arguments = (self._run_in_thread, request, reporter, output)
+            arguments = (self._run_in_thread, request, reporter, output, scope)
             threading.Thread(target=context.run, args=arguments, daemon=True).start()
 
-    async def _run(self, request: Mapping[str, Any], reporter: agent_process.Reporter, output: CallOutput) -> None:
+    async def _run(
+        self, request: Mapping[str, Any], reporter: agent_process.Reporter, output: CallOutput, scope: Scope
+    ) -> None:
         try:
-            value = agent_process.start(self._agents, request)
-            if inspect.isawaitable(value):
-                value = await value
+            value = await HookedCall(self._agents, request, reporter).run_async()
         except BaseException as error:  # SystemExit must fail this call, and not end the loop
             output.flush()
             agent_process.report_error(reporter, error)
         else:
             output.flush()
             agent_process.report_result(reporter, value)
+        finally:
+            self._forget(request["call"], scope)
 
-    def _run_in_thread(self, request: Mapping[str, Any], reporter: agent_process.Reporter, output: CallOutput) -> None:
+    def _run_in_thread(
+        self, request: Mapping[str, Any], reporter: agent_process.Reporter, output: CallOutput, scope: Scope
+    ) -> None:
         try:
-            value = agent_process.start(self._agents, request)
-            if inspect.isawaitable(value):
-                value = asyncio.run(_wait(value))
+            call = HookedCall(self._agents, request, reporter)
+            value = call.run(lambda result: asyncio.run(agent_process.awaited(result)))
         except BaseException as error:  # as above
             output.flush()
             agent_process.report_error(reporter, error)
         else:
             output.flush()
             agent_process.report_result(reporter, value)
+        finally:
+            self._forget(request["call"], scope)
 
-
-async def _wait(value: Awaitable[Any]) -> Any:
-    return await value
+    def _forget(self, call: int, scope: Scope) -> None:
+        close_scope(scope)
+        with self._answered:
+            self._answers.pop(call, None)
 
 
 def run(agents: Mapping[str, LoadedAgent], channel: socket.socket) -> NoReturn:
-    """The whole life of a forked process."""
+    """Run a forked process to its end."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     agent_process.reseed()
     sys.stdout = CallStream(sys.stdout)

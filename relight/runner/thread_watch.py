@@ -34,14 +34,14 @@ class ThreadWatch:
 
         def noted_import(name: str, *args: Any, **kwargs: Any) -> Any:
             module = watch._import(name, *args, **kwargs)
-            watch._look(name)
+            watch._count_threads(name)
             return module
 
         threading.Thread.start = noted_start
         builtins.__import__ = noted_import
         return self
 
-    def _look(self, name: str) -> None:
+    def _count_threads(self, name: str) -> None:
         count = linux.thread_count()
         if count > self._count:
             self._native.append(name)
@@ -57,11 +57,11 @@ class ThreadWatch:
         Raises:
             AgentLoadError: a module started a Python thread.
         """
-        for thread, place in self._starts.items():
+        for thread, origin in self._starts.items():
             thread.join(0.2)
             if thread.is_alive():
                 raise AgentLoadError(
-                    f"importing the agent starts a thread ({thread.name!r}, at {place}), which the processes that "
+                    f"importing the agent starts a thread ({thread.name!r}, at {origin}), which the processes that "
                     "attempts are forked into would lack; start it inside of the agent function"
                 )
         count = linux.thread_count()

@@ -1,0 +1,54 @@
+"""Answers an agent's process that waits until its spans have their place in the order of the attempt."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+
+import orjson
+
+from relight.errors import RelightError
+
+Flush = Callable[[], Awaitable[None]]
+"""Sends to the store what an attempt has emitted so far."""
+Send = Callable[[bytes], Awaitable[None]]
+
+
+async def _nothing_to_send() -> None:
+    """Where spans are not stored, there is nothing to wait for."""
+
+
+class Numbering:
+    """The questions of one call. A later one answers all before it."""
+
+    def __init__(self, flush: Flush | None, call: int = 0) -> None:
+        self.send: Send | None = None
+        """Reaches the agent's process."""
+        self._flush = flush or _nothing_to_send
+        self._call = call
+        self._asked = 0
+        self._task: asyncio.Task[None] | None = None
+
+    def ask(self, number: Any) -> bool:
+        """Answer with this number once the spans so far are stored. False: it is no number."""
+        if not isinstance(number, int) or not 0 < number < 2**53:
+            return False
+        self._asked = max(self._asked, number)
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._answer())
+        return True
+
+    async def _answer(self) -> None:
+        answered = 0
+        while answered < self._asked and self.send is not None:
+            answered = self._asked
+            with suppress(RelightError):  # the store does not answer: the agent goes on after a while
+                await self._flush()
+                await self.send(orjson.dumps({"op": "numbered", "call": self._call, "number": answered}))
+
+    def close(self) -> None:
+        """The call has ended."""
+        if self._task is not None:
+            self._task.cancel()
