@@ -7,7 +7,12 @@ attempt (a notebook, a unit test) the same calls only return the span. Names of 
 
 from __future__ import annotations
 
-from relight.emitter.attributes import make_link_attributes, make_tag_attributes
+from relight.emitter.attributes import (
+    extract_links_from_attributes,
+    extract_tags_from_attributes,
+    make_link_attributes,
+    make_tag_attributes,
+)
 from relight.emitter.emit import (
     emit_annotation,
     emit_exception,
@@ -23,9 +28,11 @@ from relight.emitter.reading import (
     get_object_value,
     get_reward_value,
     get_reward_values,
+    get_rewards_from_span,
     is_reward_span,
+    query_linked_spans,
 )
-from relight.emitter.recorder import EmittedSpan
+from relight.emitter.scope import EmittedSpan
 
 __all__ = [
     "EmittedSpan",
@@ -35,14 +42,18 @@ __all__ = [
     "emit_message",
     "emit_object",
     "emit_reward",
+    "extract_links_from_attributes",
+    "extract_tags_from_attributes",
     "find_final_reward",
     "find_reward_spans",
     "get_message_value",
     "get_object_value",
     "get_reward_value",
     "get_reward_values",
+    "get_rewards_from_span",
     "is_reward_span",
     "make_link_attributes",
     "make_tag_attributes",
     "operation",
+    "query_linked_spans",
 ]

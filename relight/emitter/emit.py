@@ -1,22 +1,24 @@
 """The emitters: each call makes one span, sends it to the runner if it is made inside an attempt, and returns it.
 
 All take further `attributes` for the span (nested ones are flattened) and, as in Agent Lightning 0.3, `propagate=False`
-to return the span without sending it.
+to return the span without sending it; `name` names the span otherwise than after its kind. Where a tracer is active, it
+makes the span.
 """
 
 from __future__ import annotations
 
 import base64
 import math
-import traceback
 from collections.abc import Mapping
 from typing import Any, cast
 
-from relight.emitter import names
-from relight.emitter.attributes import as_json, clean_text, flatten
-from relight.emitter.recorder import EmittedSpan, make_span, send
+from relight import semconv
+from relight.emitter.attributes import as_json, clean_text, exception_attributes, flatten
+from relight.emitter.plain_spans import create_plain_span
+from relight.emitter.scope import await_number, get_active_tracer
+from relight.semconv import LightningSpanAttributes as Attribute
+from relight.types.tracer import SpanCoreFields, StatusCode, TraceStatus
 
-MAX_TRACEBACK_CHARACTERS = 16 * 1024
 MAX_FEEDBACK_CHARACTERS = 16 * 1024
 
 
@@ -27,8 +29,11 @@ def emit_reward(
     feedback: str | None = None,
     attributes: Mapping[str, Any] | None = None,
     propagate: bool = True,
-) -> EmittedSpan:
+) -> SpanCoreFields:
     """Give the attempt a reward. If an attempt emits several, the last one counts.
+
+    It returns once the reward has its place in the order of the attempt's spans and model calls, or after 2 seconds
+    without an answer of the runner.
 
     Args:
         reward: a finite number (also a scalar of numpy or torch), or several by name.
@@ -41,7 +46,17 @@ def emit_reward(
     """
     dimensions = reward_dimensions(reward, primary_key)
     flat = reward_attributes(dimensions, feedback) | flatten(attributes or {})
-    return send(make_span(names.ANNOTATION, flat), propagate)
+    span = _emit(semconv.AGL_ANNOTATION, flat, propagate)
+    if propagate:
+        await_number()
+    return span
+
+
+def _emit(name: str, flat: dict[str, Any], propagate: bool, status: StatusCode = "OK") -> SpanCoreFields:
+    tracer = get_active_tracer() if propagate else None
+    if tracer is not None:
+        return tracer.create_span(name, attributes=flat, status=TraceStatus(status_code=status))
+    return create_plain_span(name, flat, status=TraceStatus(status_code=status), propagate=propagate)
 
 
 def reward_dimensions(reward: object, primary_key: str | None = None) -> dict[str, float]:
@@ -51,7 +66,7 @@ def reward_dimensions(reward: object, primary_key: str | None = None) -> dict[st
         TypeError, ValueError: as `emit_reward`.
     """
     if not isinstance(reward, Mapping):
-        return {names.PRIMARY: _number(reward, "reward")}
+        return {semconv.PRIMARY_REWARD: _number(reward, "reward")}
     named = dict(_named(name, value) for name, value in cast("Mapping[object, object]", reward).items())
     if primary_key is None:
         raise ValueError("a reward with several names needs primary_key, the name of the one to train on")
@@ -84,60 +99,59 @@ def reward_attributes(dimensions: Mapping[str, float], feedback: str | None = No
     """Attributes of a reward span."""
     attributes: dict[str, Any] = {}
     if feedback is not None:
-        attributes[names.REWARD_FEEDBACK] = clean_text(feedback, MAX_FEEDBACK_CHARACTERS)
+        attributes[semconv.REWARD_FEEDBACK] = clean_text(feedback, MAX_FEEDBACK_CHARACTERS)
     for index, (name, value) in enumerate(dimensions.items()):
-        attributes[f"{names.REWARD}.{index}.name"] = clean_text(name, 256)
-        attributes[f"{names.REWARD}.{index}.value"] = value
+        attributes[f"{Attribute.REWARD}.{index}.name"] = clean_text(name, 256)
+        attributes[f"{Attribute.REWARD}.{index}.value"] = value
     return attributes
 
 
-def emit_annotation(annotation: Mapping[str, Any], propagate: bool = True) -> EmittedSpan:
+def emit_annotation(
+    annotation: Mapping[str, Any], propagate: bool = True, *, name: str | None = None
+) -> SpanCoreFields:
     """Emit an annotation: a span with these attributes, flattened to `a.b.0` names."""
-    return send(make_span(names.ANNOTATION, flatten(annotation)), propagate)
+    return _emit(name or semconv.AGL_ANNOTATION, flatten(annotation), propagate)
 
 
-def emit_message(message: str, attributes: Mapping[str, Any] | None = None, propagate: bool = True) -> EmittedSpan:
+def emit_message(
+    message: str, attributes: Mapping[str, Any] | None = None, propagate: bool = True, *, name: str | None = None
+) -> SpanCoreFields:
     """Emit a message span with a text."""
-    flat = {names.MESSAGE_BODY: clean_text(str(message)), **flatten(attributes or {})}
-    return send(make_span(names.MESSAGE, flat), propagate)
+    flat = {Attribute.MESSAGE_BODY.value: clean_text(str(message)), **flatten(attributes or {})}
+    return _emit(name or semconv.AGL_MESSAGE, flat, propagate)
 
 
-def emit_object(value: Any, attributes: Mapping[str, Any] | None = None, propagate: bool = True) -> EmittedSpan:
+def emit_object(
+    value: Any, attributes: Mapping[str, Any] | None = None, propagate: bool = True, *, name: str | None = None
+) -> SpanCoreFields:
     """Emit an object span: strings and numbers as text, bytes as base64, other values as JSON.
 
     Raises:
         RuntimeError: the value can't be represented in JSON.
     """
-    return send(make_span(names.OBJECT, encode_object(value) | flatten(attributes or {})), propagate)
+    return _emit(name or semconv.AGL_OBJECT, encode_object(value) | flatten(attributes or {}), propagate)
 
 
 def encode_object(value: Any) -> dict[str, Any]:
     """Attributes that hold a value."""
     kind = type(value).__name__
     if isinstance(value, str | int | float):
-        return {names.OBJECT_TYPE: kind, names.OBJECT_LITERAL: clean_text(str(value))}
+        return {Attribute.OBJECT_TYPE.value: kind, Attribute.OBJECT_LITERAL.value: clean_text(str(value))}
     if isinstance(value, bytes):
-        return {names.OBJECT_TYPE: kind, names.OBJECT_LITERAL: base64.b64encode(value).decode()}
+        return {Attribute.OBJECT_TYPE.value: kind, Attribute.OBJECT_LITERAL.value: base64.b64encode(value).decode()}
     text = as_json(value)
     if text is None:
         raise RuntimeError(f"emit_object needs a value that JSON can hold, not {kind}")
-    return {names.OBJECT_TYPE: kind, names.OBJECT_JSON: text}
+    return {Attribute.OBJECT_TYPE.value: kind, Attribute.OBJECT_JSON.value: text}
 
 
 def emit_exception(
-    exception: BaseException, attributes: Mapping[str, Any] | None = None, propagate: bool = True
-) -> EmittedSpan:
+    exception: BaseException,
+    attributes: Mapping[str, Any] | None = None,
+    propagate: bool = True,
+    *,
+    name: str | None = None,
+) -> SpanCoreFields:
     """Emit an exception that the agent handled: its type, message and stack trace. The span's status stays UNSET."""
     flat = exception_attributes(exception) | flatten(attributes or {})
-    return send(make_span(names.EXCEPTION, flat, status="UNSET"), propagate)
-
-
-def exception_attributes(exception: BaseException) -> dict[str, Any]:
-    """Attributes with the type, message and stack trace of an exception."""
-    stack = "".join(traceback.format_exception(exception))
-    return {
-        names.EXCEPTION_TYPE: type(exception).__name__,
-        names.EXCEPTION_MESSAGE: clean_text(str(exception), MAX_TRACEBACK_CHARACTERS),
-        names.EXCEPTION_STACKTRACE: clean_text(stack[-MAX_TRACEBACK_CHARACTERS:]),
-        names.EXCEPTION_ESCAPED: True,
-    }
+    return _emit(name or semconv.AGL_EXCEPTION, flat, propagate, status="UNSET")

@@ -13,9 +13,9 @@ from typing import Any, cast
 import orjson
 
 from relight.emitter.attributes import as_json, clean_text, flatten
-from relight.emitter.recorder import EmittedSpan, make_span
+from relight.emitter.scope import EmittedSpan, make_span, new_span_id, new_trace_id
+from relight.types.otel_spans import fields_of
 
-NANOSECONDS = 1e9
 MAX_NAME_CHARACTERS = 256
 STATUS_CODES = ("UNSET", "OK", "ERROR")
 
@@ -25,6 +25,19 @@ def field_of(item: Any, name: str, default: Any = None) -> Any:
     if isinstance(item, Mapping):
         return cast("Mapping[str, Any]", item).get(name, default)
     return getattr(item, name, default)
+
+
+def id_of(span: Any, name: str) -> str | None:
+    """A span's `trace_id` or `span_id` in hexadecimal."""
+    value = _of_context(span, name)
+    if isinstance(value, int):
+        return f"{value:0{32 if name == 'trace_id' else 16}x}"
+    return value if isinstance(value, str) else None
+
+
+def _of_context(span: Any, name: str) -> Any:
+    """A field of a span, or of its context."""
+    return field_of(span, name) or field_of(field_of(span, "context"), name)
 
 
 def as_emitted(item: Any) -> EmittedSpan:
@@ -44,57 +57,25 @@ def _is_opentelemetry(item: Any) -> bool:
 
 def from_opentelemetry(readable: Any) -> EmittedSpan:
     """A `ReadableSpan` that has ended, or is under way."""
-    context, parent = readable.context, readable.parent
-    made = make_span(readable.name, {})
-    status, description = _status(readable.status)
-    started = seconds(readable.start_time)
-    return EmittedSpan(
-        trace_id=f"{context.trace_id:032x}" if context else made["trace_id"],
-        span_id=f"{context.span_id:016x}" if context else made["span_id"],
-        parent_id=f"{parent.span_id:016x}" if parent else None,
-        name=readable.name,
-        status=status or "UNSET",
-        status_description=description,
-        attributes=plain(readable.attributes),
-        events=[
-            {"name": event.name, "attributes": plain(event.attributes), "timestamp": seconds(event.timestamp)}
-            for event in readable.events
-        ],
-        links=[{"context": context_of(link.context), "attributes": plain(link.attributes)} for link in readable.links],
-        start_time=time.time() if started is None else started,
-        end_time=seconds(readable.end_time),
-    )
-
-
-def plain(attributes: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Attributes as JSON values."""
-    return {key: list(value) if isinstance(value, tuple) else value for key, value in (attributes or {}).items()}
-
-
-def seconds(nanoseconds: int | None) -> float | None:
-    """OpenTelemetry's time as Unix seconds."""
-    return None if nanoseconds is None else nanoseconds / NANOSECONDS
-
-
-def context_of(context: Any) -> dict[str, Any]:
-    """OpenTelemetry's context of a span, with its ids as text."""
-    return {
-        "trace_id": f"{context.trace_id:032x}",
-        "span_id": f"{context.span_id:016x}",
-        "is_remote": bool(context.is_remote),
-        "trace_state": dict(context.trace_state or {}),
-    }
+    span = fields_of(readable)
+    if span["trace_id"] is None:
+        span["trace_id"], span["span_id"] = new_trace_id(), new_span_id()
+    if span["start_time"] is None:
+        span["start_time"] = time.time()
+    return cast("EmittedSpan", span)
 
 
 def _from_fields(item: Any) -> EmittedSpan:
     span = make_span(field_of(item, "name"), field_of(item, "attributes") or {})
     given = cast("dict[str, Any]", span)
     for name in ("trace_id", "span_id", "parent_id"):
-        value = field_of(item, name) or field_of(field_of(item, "context"), name)
+        value = _of_context(item, name)
         if isinstance(value, str) and value:
             given[name] = clean_text(value.removeprefix("0x"), 64)
     for name in ("events", "links"):
         given[name] = _listed(field_of(item, name))
+    for event in span["events"]:
+        event["timestamp"] = _unix_seconds(event.get("timestamp"))
     if (start := _unix_seconds(field_of(item, "start_time"))) is not None:
         span["start_time"] = start
     span["end_time"] = _unix_seconds(field_of(item, "end_time", span["end_time"]))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from relight.litagent.agent import FunctionalLitAgent, LitAgent
-from relight.litagent.decorators import llm_rollout, prompt_rollout, rollout
+from relight.litagent.decorator import llm_rollout, prompt_rollout, rollout
+from relight.litagent.litagent import FunctionalLitAgent, LitAgent
 from relight.litagent.loading import LoadedAgent, load_agents
 
 __all__ = [

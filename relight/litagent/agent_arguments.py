@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, Self, TypeVar
@@ -10,6 +11,8 @@ from pydantic import TypeAdapter
 
 from relight.types.resources import LLM, MAIN_LLM, NamedResources, PromptTemplate
 from relight.types.rollout import AttemptedRollout, Rollout
+
+logger = logging.getLogger(__name__)
 
 R = TypeVar("R", LLM, PromptTemplate)
 _resources: TypeAdapter[NamedResources] = TypeAdapter(NamedResources)
@@ -59,9 +62,11 @@ class Invocation:
         return self._first(PromptTemplate, "a prompt template")
 
     def _first(self, kind: type[R], what: str) -> R:
-        for resource in self.resources.values():
-            if isinstance(resource, kind):
-                return resource
+        found = {name: resource for name, resource in self.resources.items() if isinstance(resource, kind)}
+        if len(found) > 1:
+            logger.warning("the resources hold %s as %s; the first of them is used", ", ".join(found), what)
+        for resource in found.values():
+            return resource
         raise ValueError(
             f"the agent asks for {what}, and the rollout's resources hold {sorted(self.resources) or 'none'}"
         )
@@ -70,7 +75,7 @@ class Invocation:
     def resources(self) -> NamedResources:
         """All resources by name, with the attempt's own model among them."""
         resources = _resources.validate_python(dict(self._resources))
-        if self._llm is not None and not any(isinstance(resource, LLM) for resource in resources.values()):
+        if self._llm is not None and not any(resource.resource_type == "llm" for resource in resources.values()):
             resources[MAIN_LLM] = self.llm
         return resources
 

@@ -16,14 +16,15 @@ import re
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 from relight.errors import AgentLoadError
-from relight.litagent.agent import FunctionalLitAgent, LitAgent
+from relight.litagent.litagent import FunctionalLitAgent, LitAgent
+from relight.types.hooks import Hook
 
 AGENT_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}")
 
@@ -63,8 +64,8 @@ def _error(reference: str, wrong: str, remedy: str) -> AgentLoadError:
 
 
 def _load(reference: str) -> Iterable[LoadedAgent]:
-    place, _, attribute = reference.partition(":")
-    module = _import(reference, place)
+    name, _, attribute = reference.partition(":")
+    module = _import(reference, name)
     if not attribute:
         return _agents_of(reference, module)
     value: Any = module
@@ -73,31 +74,28 @@ def _load(reference: str) -> Iterable[LoadedAgent]:
     return [_as_agent(reference, attribute.rsplit(".", 1)[-1], value)]
 
 
-def _import(reference: str, place: str) -> ModuleType:
+def _import(reference: str, name: str) -> ModuleType:
     here = str(Path.cwd())
     if here not in sys.path and "" not in sys.path:
         sys.path.insert(0, here)
     try:
-        return _import_file(reference, place) if place.endswith(".py") else importlib.import_module(place)
+        return _import_file(reference, name) if name.endswith(".py") else importlib.import_module(name)
     except AgentLoadError:
         raise
     except ModuleNotFoundError as error:
-        if error.name is not None and f"{place}.".startswith(f"{error.name}."):
+        if error.name is not None and f"{name}.".startswith(f"{error.name}."):
             remedy = f"run where it can be imported (now {here}), set PYTHONPATH, or give the path of its .py file"
             raise _error(reference, f"there is no module {error.name!r}", remedy) from None
         raise _error(reference, _where(error), "install what it imports") from error
-    except (ValueError, TypeError) as error:
-        if not place or place.startswith("."):
-            raise _error(
-                reference, "that is not a module name", "write pkg.module:attr or path/to/file.py:attr"
-            ) from None
-        raise _error(reference, _where(error), "fix the module") from error
     except BaseException as error:  # importing runs the user's code, which may raise or exit in any way
+        if isinstance(error, ValueError | TypeError) and (not name or name.startswith(".")):
+            remedy = "write pkg.module:attr or path/to/file.py:attr"
+            raise _error(reference, "that is not a module name", remedy) from None
         raise _error(reference, _where(error), "fix the module") from error
 
 
-def _import_file(reference: str, place: str) -> ModuleType:
-    path = Path(place).resolve()
+def _import_file(reference: str, file: str) -> ModuleType:
+    path = Path(file).resolve()
     if not path.is_file():
         raise _error(reference, f"there is no file {path}", "check the path")
     name = path.stem if path.stem not in sys.modules else f"relight_agent_{path.stem}"
@@ -117,9 +115,9 @@ def _import_file(reference: str, place: str) -> ModuleType:
 def _where(error: BaseException) -> str:
     """`importing it raised KeyError: 'X' (file.py, line 3)`."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_machinery(frame.filename)]
-    place = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
+    line = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
     last = traceback.format_exception_only(error)[-1].strip()
-    return f"importing it raised {last}{place}"
+    return f"importing it raised {last}{line}"
 
 
 def _is_machinery(filename: str) -> bool:
@@ -148,6 +146,9 @@ def _as_agent(reference: str, attribute: str, value: Any) -> LoadedAgent:
         name = agent.name or attribute
     else:
         raise _error(reference, f"it is a {type(value).__name__}", "name a function or a LitAgent")
+    given = cast("Sequence[object]", agent.hooks)
+    if other := next((hook for hook in given if not isinstance(hook, Hook)), None):
+        raise _error(reference, f"its hooks hold a {type(other).__name__}", "give instances of relight.Hook")
     if not AGENT_NAME.fullmatch(name):
         raise _error(reference, f"{name!r} is no valid agent name", "give name= of letters, digits, '.', '_' and '-'")
     return LoadedAgent(name, reference, agent)

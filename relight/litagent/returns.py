@@ -18,10 +18,10 @@ from typing import Any, cast
 import orjson
 
 from relight.emitter.attributes import as_json, safe_repr
-from relight.emitter.emit import reward_dimensions
+from relight.emitter.emit import reward_attributes, reward_dimensions
 from relight.emitter.foreign_spans import as_emitted, field_of
-from relight.emitter.names import PRIMARY
-from relight.emitter.recorder import EmittedSpan
+from relight.emitter.scope import EmittedSpan, make_span
+from relight.semconv import AGL_ANNOTATION, PRIMARY_REWARD
 
 MAX_VALUE_BYTES = 1024 * 1024
 FEEDBACK = "feedback"
@@ -55,6 +55,13 @@ def sort_out(value: Any) -> Returned:
     return Returned(rewards=rewards, feedback=feedback, value=_portable(value))
 
 
+def returned_spans(returned: Returned) -> list[EmittedSpan]:
+    """The spans of a return value; a reward is one too, as if it had been emitted."""
+    if not returned.rewards:
+        return returned.spans
+    return [*returned.spans, make_span(AGL_ANNOTATION, reward_attributes(returned.rewards, returned.feedback))]
+
+
 def _rewards(value: Any) -> tuple[dict[str, float], str | None]:
     if isinstance(value, tuple) and len(cast("Sequence[Any]", value)) == 2:
         named, primary = cast("tuple[Any, Any]", value)
@@ -78,9 +85,9 @@ def _split(named: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
 def _primary_key(named: Mapping[str, Any]) -> str:
     if len(named) == 1:
         return next(iter(named))
-    if PRIMARY in named:
-        return PRIMARY
-    raise ValueError(f"call the reward to train on {PRIMARY!r}, or return (rewards, its name)")
+    if PRIMARY_REWARD in named:
+        return PRIMARY_REWARD
+    raise ValueError(f"call the reward to train on {PRIMARY_REWARD!r}, or return (rewards, its name)")
 
 
 def _portable(value: Any) -> Any:

@@ -31,7 +31,7 @@ class Resume(Command):
 class StopAfterStep(Command):
     """Finish the run after a step."""
 
-    step: int | None = Field(default=None, ge=0)
+    step: int | None = Field(default=None, ge=0, lt=2**31)
     """The step under way where none is given."""
 
 
@@ -97,7 +97,7 @@ class CancelRollout(Command):
 class SetConcurrency(Command):
     """How many rollouts of the run are under way at most; acts at once."""
 
-    concurrency: int = Field(ge=1)
+    concurrency: int = Field(ge=1, lt=2**31)
 
 
 class Cancel(Command):

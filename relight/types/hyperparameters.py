@@ -112,7 +112,7 @@ class Hyperparameters(BaseModel):
 def trainer_numbers(
     algorithm: BaseModel, temperature: float, verl: Mapping[str, Any], group_size: int, learning_rate: float
 ) -> dict[str, Any]:
-    """What the trainer is told of a run file's `algorithm`, `sampling.temperature` and `verl` in a step.
+    """The trainer's hyper-parameters of a step, from a run file's `algorithm`, `sampling.temperature` and `verl`.
 
     Raises:
         ConfigError: a key of verl's is at fault.
@@ -128,10 +128,10 @@ def trainer_numbers(
 
 
 def estimator_options(name: str, verl: Mapping[str, Any]) -> dict[str, Any]:
-    """What of `verl:` an advantage estimator is told.
+    """The `verl:` keys of an advantage estimator.
 
     Raises:
-        ConfigError: it would not listen.
+        ConfigError: the estimator ignores a key.
     """
     value = flatten_verl_keys(verl).get(_NORMALISE)
     if value is None:
@@ -158,7 +158,7 @@ def parse_hyperparameters(data: Mapping[str, Any]) -> Hyperparameters:
     correction = flatten_verl_keys({"algorithm.rollout_correction": values.get("rollout_correction", {})})
     for key in list(flat):
         if key in PLAN_KEYS:
-            raise ConfigError(f"verl.{key}: the trainer is told what comes of it, not the key itself")
+            raise ConfigError(f"verl.{key}: the trainer gets what is computed from this key, not the key")
         name = "rollout_correction" if key.startswith("algorithm.") else _SAME_AS_VERL.get(key)
         if name == "rollout_correction":
             correction[key] = flat.pop(key)

@@ -34,7 +34,7 @@ READ_BY: dict[str, tuple[str, ...]] = {
 }
 """Keys of the policy losses, and the losses that read them."""
 
-OWN_MEAN = ("geo_mean", "sapo")
+OWN_AGGREGATION = ("geo_mean", "sapo")
 """Losses that always take the mean over sequences of the mean over tokens."""
 
 BOUNDS: dict[str, tuple[float, float]] = {
@@ -110,7 +110,7 @@ def _loss_faults(numbers: Hyperparameters) -> Iterator[str]:
             f"algorithm.loss_mode: `{numbers.loss_mode}` would do nothing beside `{_CORRECTION}.bypass_mode`, whose "
             "`loss_type` decides: leave one of them out"
         )
-    if loss in OWN_MEAN and numbers.loss_agg_mode != "seq-mean-token-mean":
+    if loss in OWN_AGGREGATION and numbers.loss_agg_mode != "seq-mean-token-mean":
         yield (
             f"algorithm.loss_agg_mode: `{numbers.loss_agg_mode}` would do nothing to `loss_mode: {loss}`, which takes "
             "the mean over sequences of the mean over tokens: write `seq-mean-token-mean`"

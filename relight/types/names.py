@@ -6,16 +6,24 @@ They are data: a test pins them, and a rename of a class or function never chang
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Final, Literal
 
 POLICY: Final = "policy"
 """The policy that a run trains, and the model that its agents call. Keys of tables have it beside the run's name."""
+
+Isolation = Literal["sandbox", "process", "shared"]
+"""What attempts have of their own: namespaces and a process, a process, or nothing."""
+Network = Literal["internet", "gateway"]
+"""What agents may connect to: any address, or the runner's relays alone."""
+
+# Prefixes of the store service's routes: its own, and those of the rollout store
+RELIGHT_API: Final = "/v1/relight"
+AGL_API: Final = "/v1/agl"
 
 # Task queues
 ORCHESTRATOR_QUEUE: Final = "relight"
 RUNNER_QUEUE: Final = "relight-runner"
 GPU_QUEUE: Final = "relight-gpu"
-ALGORITHM_QUEUE: Final = "relight-algorithm"
 
 # Workflow types
 TRAINING_WORKFLOW: Final = "TrainingWorkflow"
@@ -44,8 +52,8 @@ FINISH_RUN: Final = "finish_run"
 RELEASE_GPU: Final = "release_gpu"
 BEGIN_REGRADE: Final = "begin_regrade"
 LIST_UNGRADED: Final = "list_ungraded"
-JUDGE_ATTEMPT: Final = "judge_attempt"
-RECORD_JUDGEMENTS: Final = "record_judgements"
+REGRADE_ATTEMPT: Final = "regrade_attempt"
+RECORD_REGRADES: Final = "record_regrades"
 
 # Signals, updates and queries of TrainingWorkflow
 START: Final = "start"
@@ -65,7 +73,7 @@ PROGRESS: Final = "progress"
 # of TrainingWorkflow and RolloutWorkflow
 CANCEL: Final = "cancel"
 # of RolloutBatchWorkflow, beside `set_concurrency`
-LOOK_AGAIN: Final = "look_again"
+ADD_ROLLOUTS: Final = "add_rollouts"
 
 # Search attributes, all Keyword but the step
 SEARCH_RUN: Final = "RelightRun"

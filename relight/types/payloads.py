@@ -17,6 +17,7 @@ from relight.types.run_file import RunFile
 
 Kind = Literal["train", "eval"]
 KEPT_EVALUATIONS = 10
+CHECK_SECONDS = 60.0
 
 
 class Payload(BaseModel):
@@ -25,37 +26,42 @@ class Payload(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
     @classmethod
-    def taken_from(cls, source: BaseModel, **own: Any) -> Self:
+    def taken_from(cls, source: object, **own: Any) -> Self:
         """One with these values, and those of `source` for all other fields that both have."""
-        shared = cls.model_fields.keys() & type(source).model_fields.keys() - own.keys()
+        shared = [name for name in cls.model_fields if hasattr(source, name) and name not in own]
         return cls(**{name: getattr(source, name) for name in shared}, **own)
 
 
-class Cursor(Payload):
-    """The state of a run, carried from one continue-as-new to the next."""
+class RecordedRun(Payload):
+    """What the store has of a run, for the workflow that drives it."""
 
     epoch: int
+    total_steps: int
+    first_version: int = 0
+    """The policy version that the run started from: 0, or the step at which it was forked."""
+    evaluated: int = -1
+    """The newest policy version whose evaluation is over, with or without a score."""
+    evaluations: dict[int, float] = Field(default_factory=dict[int, float])
+    """Held-out score by policy version; in a cursor the first and the newest 10."""
+    concurrency: int | None = None
+    """As `set_concurrency` left it."""
+    replays: bool = False
+    """Nothing is sampled: the run trains on its parent's rollouts."""
+
+
+class Cursor(RecordedRun):
+    """The state of a run, carried from one continue-as-new to the next."""
+
     step: int
     """The next step to do; 0 is the evaluation of the given model."""
-    total_steps: int
     gpu_queue: str | None = None
     counters: dict[str, int] = Field(default_factory=dict[str, int])
     rewards: list[float] = Field(default_factory=list[float])
     """Mean reward of the last steps, newest last; at most 20."""
-    evaluations: dict[int, float] = Field(default_factory=dict[int, float])
-    """Held-out score by policy version; the first and the newest 10."""
-    concurrency: int | None = None
-    """As `set_concurrency` left it."""
-    first_version: int = 0
-    """The policy version that the run started from: 0, or the step at which it was forked."""
-    replays: bool = False
-    """Nothing is sampled: the run trains on its parent's rollouts."""
     warnings: dict[str, str] = Field(default_factory=dict[str, str])
     """From the last notice."""
     looked_ahead: bool = False
     """The preflight is over."""
-    evaluated: int = -1
-    """The newest policy version whose evaluation is over, with or without a score."""
     started: list[tuple[int, int]] = Field(default_factory=list[tuple[int, int]])
     """Batches of the open step that were started, by step and number."""
     closed: list[tuple[int, int]] = Field(default_factory=list[tuple[int, int]])
@@ -100,6 +106,8 @@ class TrainingInput(RunFile):
     """Mark of the request over HTTP that it is started for; it may be called off until the run has begun."""
     history_limit: int = Field(default=4000, ge=1)
     """Events after which the workflow continues as new, between two steps or in a wait."""
+    check_seconds: float = Field(default=CHECK_SECONDS, gt=0)
+    """The longest interval between two checks of what the run waits for."""
     gpu_queue: str = GPU_QUEUE
     """Task queue on which a GPU host is claimed."""
 
@@ -112,6 +120,14 @@ class RunRequest(Payload):
     """A run, and the epoch of the workflow that drives it."""
 
     run: str
+    epoch: int = 0
+
+
+class RolloutRequest(Payload):
+    """A rollout, and the run that it belongs to, if any."""
+
+    rollout_id: str
+    run: str | None = None
     epoch: int = 0
 
 
@@ -134,39 +150,26 @@ class BeginInput(Payload):
     temporal_namespace: str | None = None
 
 
-class RunState(Payload):
+class RunState(RecordedRun):
     """Answer of `begin_run`."""
 
-    run: str
-    epoch: int
     next_step: int
-    total_steps: int
-    evaluated: int = -1
-    """The newest version whose evaluation is recorded."""
     finished: bool = False
     """The run has finished: there is nothing left to do."""
-    evaluations: dict[int, float] = Field(default_factory=dict[int, float])
-    concurrency: int | None = None
-    first_version: int = 0
-    replays: bool = False
 
 
 class Readiness(Payload):
     """Answer of `check_runners`."""
 
-    ready: bool
     waiting_for: str | None = None
     paused: bool = False
     """The run's row says that it is paused."""
 
 
-class CloseRolloutInput(Payload):
+class CloseRolloutInput(RolloutRequest):
     """Input of `close_rollout`: a cancelled rollout to close."""
 
-    rollout_id: str
     actor: str = "temporal"
-    run: str | None = None
-    epoch: int = 0
     message: str = "cancelled"
 
 
@@ -190,14 +193,6 @@ class GpuClaim(Payload):
     waiting_for: str | None = None
 
 
-class EngineInput(RunRequest):
-    """Input of `prepare_engines`: the model that a GPU host has to load."""
-
-    model: str
-    vllm: dict[str, Any] = Field(default_factory=dict[str, Any])
-    verl: dict[str, Any] = Field(default_factory=dict[str, Any])
-
-
 class EngineState(Payload):
     """Answer of `prepare_engines`."""
 
@@ -214,29 +209,32 @@ class StepInput(RunRequest):
 class StepPlan(Payload):
     """A planned step, or why there is none. It has counts only; the rows are in Postgres."""
 
-    run: str
     step: int
     state: Literal["planned", "paused", "stopped", "recorded"] = "planned"
     """`paused` and `stopped`: nothing was planned; `recorded`: the step is done."""
     batches: int = 0
     rollouts: int = 0
-    learning_rate: float | None = None
 
 
-class BatchInput(RunRequest):
-    """Input of RolloutBatchWorkflow: which rollouts of a plan to run, and where."""
+class RolloutsInput(RunRequest):
+    """Where the rollouts of a workflow run, and how."""
+
+    agent: str
+    runner_queue: str
+    config: RolloutConfig = Field(default_factory=RolloutConfig)
+    concurrency: int | None = None
+    grader_queue: str | None = None
+
+
+class BatchInput(RolloutsInput):
+    """Input of RolloutBatchWorkflow: which rollouts of a plan to run."""
 
     step: int
     """The step; in an evaluation the policy version."""
     kind: Kind = "train"
     batch: int
-    agent: str
-    runner_queue: str
-    config: RolloutConfig = Field(default_factory=RolloutConfig)
-    concurrency: int | None = None
     notify: bool = False
     """Send `batch_done` to `train/<run>` at the end."""
-    grader_queue: str | None = None
     fresh: bool = True
     """False after a continue-as-new: rollouts that were cancelled meanwhile stay cancelled."""
     ended: int = 0
@@ -266,8 +264,6 @@ class BatchReport(Payload):
     succeeded: int = 0
     failed: int = 0
     retried: int = 0
-    reward_sum: float = 0.0
-    rewarded: int = 0
     failures: dict[str, int] = Field(default_factory=dict[str, int])
 
 
@@ -287,14 +283,11 @@ class BatchAnswer(Readiness):
     ended: list[int] = Field(default_factory=list[int])
 
 
-class RolloutInput(Payload):
+class RolloutInput(RolloutRequest):
     """Input of RolloutWorkflow."""
 
-    rollout_id: str
     queue: str
     """Task queue of the runners that serve its agent."""
-    run: str | None = None
-    epoch: int = 0
     step: int | None = None
     config: RolloutConfig = Field(default_factory=RolloutConfig)
     first_try: int = 1
@@ -302,25 +295,19 @@ class RolloutInput(Payload):
     """Task queue of the runners that serve its grader, if it has one."""
 
 
-class AttemptInput(Payload):
+class AttemptInput(RolloutRequest):
     """Input of `run_attempt`."""
 
-    rollout_id: str
     try_number: int
-    run: str | None = None
-    epoch: int = 0
 
 
-class GradeInput(Payload):
+class GradeInput(RolloutRequest):
     """Input of `grade_attempt`."""
 
-    rollout_id: str
     attempt_id: str
     fence: int
     grader: str
     try_number: int = 1
-    run: str | None = None
-    epoch: int = 0
 
 
 class NamedRewards(Payload):
@@ -351,10 +338,9 @@ class RolloutResult(Payload):
     """Set if an attempt was graded again, which writes nothing."""
 
 
-class NextRolloutsInput(RunRequest):
+class NextRolloutsInput(StepInput):
     """Input of `advance_batch`, which finds the rollouts that are left to run."""
 
-    step: int
     kind: Kind = "train"
     batch: int
     lost: list[tuple[int, int]] = Field(default_factory=list[tuple[int, int]])
@@ -389,21 +375,13 @@ class UpdateResult(Payload):
 
     version: int
     unchanged: bool = False
-    rows: int = 0
-    rollouts: int = 0
     reward_mean: float | None = None
-    seconds: dict[str, float] = Field(default_factory=dict[str, float])
 
 
-class EvaluationInput(RunRequest):
+class EvaluationInput(RolloutsInput):
     """Input of EvaluationWorkflow: evaluate policy version `version`."""
 
     version: int
-    agent: str
-    runner_queue: str
-    config: RolloutConfig = Field(default_factory=RolloutConfig)
-    concurrency: int | None = None
-    grader_queue: str | None = None
     closed: list[int] = Field(default_factory=list[int])
     """Batches that closed before it continued as new."""
 
@@ -505,4 +483,3 @@ class Progress(Payload):
     refused: int = 0
     counters: dict[str, int] = Field(default_factory=dict[str, int])
     warnings: dict[str, str] = Field(default_factory=dict[str, str])
-    """Warnings by name."""

@@ -11,7 +11,8 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict
 
-from relight.types.rollout import FailureClass, Mode, RolloutStatus
+from relight.types.checking import Int32, Int64, Text, checked
+from relight.types.rollout import FailureClass, RolloutMode, RolloutStatus
 from relight.types.store import FilterLogic, SortOrder, WorkerStatus
 
 TESTS = frozenset({"in", "contains", "min", "max"})
@@ -30,6 +31,10 @@ class Condition(NamedTuple):
     value: Any
 
 
+MAX_PAGE = 1000
+"""Rows of a page at most, and with a cursor if no limit is given."""
+
+
 class Query(BaseModel):
     """Where a page starts, and how long it is."""
 
@@ -37,16 +42,20 @@ class Query(BaseModel):
     always: ClassVar[frozenset[str]] = frozenset()
     """Filters that are ANDed whatever the filter logic."""
 
-    limit: int = -1
+    limit: Int64 = -1
     """-1: all."""
-    offset: int = 0
+    offset: Int64 = 0
     sort_by: str | None = None
     sort_order: SortOrder = "asc"
 
     @classmethod
     def of(cls, arguments: Mapping[str, Any]) -> Self:
-        """What a call asks for by its arguments, unchecked: the store names what it refuses."""
-        return cls.model_construct(**{name: arguments[name] for name in cls.model_fields})
+        """What a call asks for by its arguments.
+
+        Raises:
+            InvalidRequestError: names the argument, its value, and what is valid.
+        """
+        return checked(cls, {name: arguments[name] for name in cls.model_fields})
 
     @property
     def logic(self) -> FilterLogic:
@@ -83,7 +92,7 @@ class Filtered(Query):
 class Cursored(Filtered):
     """A query that a `cursor`, empty at first, pages by what was read and not by position."""
 
-    cursor: str | None = None
+    cursor: Text | None = None
 
     @property
     def after(self) -> str | None:
@@ -96,11 +105,11 @@ class RolloutQuery(Cursored):
     always: ClassVar[frozenset[str]] = frozenset({"mode", "run", "step", "failure_class", "reward_min", "reward_max"})
 
     status_in: list[RolloutStatus] | None = None
-    rollout_id_in: list[str] | None = None
-    rollout_id_contains: str | None = None
-    mode: Mode | None = None
-    run: str | None = None
-    step: int | None = None
+    rollout_id_in: list[Text] | None = None
+    rollout_id_contains: Text | None = None
+    mode: RolloutMode | None = None
+    run: Text | None = None
+    step: Int32 | None = None
     failure_class: FailureClass | None = None
     reward_min: float | None = None
     reward_max: float | None = None
@@ -116,27 +125,27 @@ class WorkerQuery(Filtered):
     """Which workers."""
 
     status_in: list[WorkerStatus] | None = None
-    worker_id_contains: str | None = None
+    worker_id_contains: Text | None = None
 
 
 class ResourcesQuery(Filtered):
     """Which snapshots of resources."""
 
-    resources_id: str | None = None
-    resources_id_contains: str | None = None
+    resources_id: Text | None = None
+    resources_id_contains: Text | None = None
 
 
 class SpanQuery(Cursored):
     """Which spans of a rollout; `attempt_id` may be `latest`."""
 
-    rollout_id: str
-    attempt_id: str | None = None
-    trace_id: str | None = None
-    trace_id_contains: str | None = None
-    span_id: str | None = None
-    span_id_contains: str | None = None
-    parent_id: str | None = None
-    parent_id_contains: str | None = None
-    name: str | None = None
-    name_contains: str | None = None
+    rollout_id: Text
+    attempt_id: Text | None = None
+    trace_id: Text | None = None
+    trace_id_contains: Text | None = None
+    span_id: Text | None = None
+    span_id_contains: Text | None = None
+    parent_id: Text | None = None
+    parent_id_contains: Text | None = None
+    name: Text | None = None
+    name_contains: Text | None = None
     sort_by: str | None = "sequence_id"

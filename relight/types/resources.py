@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
+import logging
+from types import FrameType
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from relight.types.rollout import AttemptedRollout
+from relight.types.templates import fill_in
+
+logger = logging.getLogger(__name__)
 
 MAIN_LLM = "main_llm"
 """Name of the attempt's own model among the resources, if they have no other."""
@@ -31,26 +39,56 @@ class LLM(Resource):
     api_key: str | None = None
     sampling_parameters: dict[str, Any] = Field(default_factory=dict)
 
-    def get_base_url(self) -> str:
-        """The base URL for a client."""
+    def get_base_url(self, rollout_id: str | None = None, attempt_id: str | None = None) -> str:
+        """The base URL for a client. The ids make a difference for a `ProxyLLM` only."""
         return self.endpoint
 
 
-class ProxyLLM(Resource):
-    """A model behind a proxy that reads rollout and attempt from its path, as 0.3 hands it to agents."""
+class ProxyLLM(LLM):
+    """A model behind a proxy that reads rollout and attempt from its path.
 
-    resource_type: Literal["proxy_llm"] = "proxy_llm"
-    endpoint: str
-    """Base URL of the proxy, without rollout and attempt."""
-    model: str
-    api_key: str | None = None
-    sampling_parameters: dict[str, Any] = Field(default_factory=dict)
+    `endpoint` is the proxy's base URL without them: agents call `get_base_url(rollout_id, attempt_id)`.
+    """
 
-    def get_base_url(self, rollout_id: str, attempt_id: str) -> str:
-        """The base URL of one attempt."""
+    resource_type: Literal["proxy_llm"] = "proxy_llm"  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "endpoint" and not _is_our_own(inspect.currentframe()):
+            logger.warning(
+                "Accessing 'endpoint' directly on ProxyLLM is discouraged: calls to it belong to no attempt. "
+                "Use 'get_base_url(rollout_id, attempt_id)'."
+            )
+        return super().__getattribute__(name)
+
+    def with_attempted_rollout(self, rollout: AttemptedRollout) -> LLM:
+        """The model at the address of this attempt."""
+        return LLM(
+            endpoint=self.get_base_url(rollout.rollout_id, rollout.attempt.attempt_id),
+            model=self.model,
+            api_key=self.api_key,
+            sampling_parameters=self.sampling_parameters,
+        )
+
+    def get_base_url(self, rollout_id: str | None = None, attempt_id: str | None = None) -> str:
+        """The base URL of one attempt; without both ids that of the proxy.
+
+        Raises:
+            ValueError: only one of the ids is given.
+        """
+        if rollout_id is None and attempt_id is None:
+            return self.endpoint
+        if not rollout_id or not attempt_id:
+            missing = "attempt_id" if rollout_id else "rollout_id"
+            raise ValueError(f"{missing} is missing: give both rollout_id and attempt_id, or neither")
         root = self.endpoint.rstrip("/")
         prefix, version = (root.removesuffix("/v1"), "/v1") if root.endswith("/v1") else (root, "")
         return f"{prefix}/rollout/{rollout_id}/attempt/{attempt_id}{version}"
+
+
+def _is_our_own(frame: FrameType | None) -> bool:
+    """Whether this package, or pydantic, called the function of this frame."""
+    caller = frame.f_back if frame else None
+    return caller is not None and caller.f_globals.get("__name__", "").startswith(("relight.", "pydantic."))
 
 
 class PromptTemplate(Resource):
@@ -61,12 +99,13 @@ class PromptTemplate(Resource):
     engine: Literal["f-string", "jinja", "poml"] = "f-string"
 
     def format(self, **values: Any) -> str:
-        """Fill the template in. Only the `f-string` engine is filled here, as in 0.3."""
-        if self.engine != "f-string":
-            raise NotImplementedError(
-                f"engine {self.engine!r} is not filled here; render `template` with its own library"
-            )
-        return self.template.format(**values)
+        """Fill the template in.
+
+        Raises:
+            TemplateError: a placeholder has no value, or the template is malformed; the message names it.
+            NotImplementedError: the engine is `poml`.
+        """
+        return fill_in(self.template, self.engine, values)
 
 
 ResourceUnion = Annotated[LLM | ProxyLLM | PromptTemplate, Field(discriminator="resource_type")]

@@ -6,11 +6,18 @@ Status names are Agent Lightning 0.3's; `failure_class` says more than a status 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any, Literal, cast
+from typing import Any, Literal, Self, cast
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-Mode = Literal["train", "val", "test"]
+from relight.types.checking import Numbers
+
+RolloutMode = Literal["train", "val", "test"]
+LONGEST_BACKOFF_SECONDS = 60.0
+LARGEST_BACKOFF_EXPONENT = 20
+"""The back-off doubles at most so often: a float of any size overflows at try 1025."""
+MOST_ATTEMPTS = 2000
+"""Tries of one rollout: each adds up to 20 events to its workflow, which Temporal ends at 51,200."""
 
 
 class RolloutStatus(StrEnum):
@@ -54,7 +61,7 @@ class FailureClass(StrEnum):
     GRADER_ERROR = "grader_error"
     """The agent succeeded, its grader failed."""
     INVALID_REWARD = "invalid_reward"
-    """The reward is not a finite number, or beyond 1e18, which spoils a batch in 32 bits."""
+    """The reward is not a finite number, or beyond 1e18, which overflows in 32 bits."""
     NO_REWARD = "no_reward"
     """The agent succeeded and gave no reward."""
     CANCELLED = "cancelled"
@@ -87,7 +94,7 @@ AGENT_FAILURES = tuple(
 """Classes that 0.3 calls `failed`: the agent's own failures except those of deadlines."""
 
 
-class RolloutConfig(BaseModel):
+class RolloutConfig(Numbers):
     """Retries and deadlines of one rollout."""
 
     model_config = ConfigDict(extra="forbid")
@@ -96,10 +103,10 @@ class RolloutConfig(BaseModel):
     """Wall-clock limit of one attempt; queue time, paused time and engine waits don't count."""
     unresponsive_seconds: float | None = Field(default=None, gt=0)
     """Longest time without a span or a generation."""
-    memory_limit_bytes: int | None = Field(default=None, ge=16 * 1024 * 1024)
+    memory_limit_bytes: int | None = Field(default=None, ge=16 * 1024 * 1024, lt=2**63)
     """Memory that each process of an attempt may allocate beyond its imports; the attempt then has its own process."""
-    max_attempts: int = Field(default=1, ge=1)
-    """Tries by the agent. Attempts that the platform failed don't count."""
+    max_attempts: int = Field(default=1, ge=1, le=MOST_ATTEMPTS)
+    """Tries by the agent, at most 2,000. Attempts that the platform failed don't count."""
     retry_condition: list[FailureClass] = Field(default_factory=list[FailureClass])
     """Which failures are tried again while `max_attempts` allows it."""
     backoff_seconds: float = Field(default=1.0, ge=0)
@@ -113,6 +120,17 @@ class RolloutConfig(BaseModel):
             return cast("Any", conditions)
         others = [condition for condition in cast("list[Any]", conditions) if condition != "failed"]
         return [*others, *(kind for kind in AGENT_FAILURES if kind not in others)]
+
+
+def may_retry(config: RolloutConfig, failure: FailureClass, number: int) -> bool:
+    """Whether another try follows the one with this number, which failed like this."""
+    return failure in config.retry_condition and number < config.max_attempts
+
+
+def backoff_seconds(config: RolloutConfig, number: int) -> float:
+    """The wait after the try with this number: doubles with every try. SQL's `backoff_v1` has the same rule."""
+    first = min(config.backoff_seconds, LONGEST_BACKOFF_SECONDS)
+    return min(first * 2.0 ** min(number - 1, LARGEST_BACKOFF_EXPONENT), LONGEST_BACKOFF_SECONDS)
 
 
 class Attempt(BaseModel):
@@ -143,7 +161,7 @@ class Rollout(BaseModel):
     input: Any = None
     start_time: float
     end_time: float | None = None
-    mode: Mode | None = None
+    mode: RolloutMode | None = None
     resources_id: str | None = None
     resources_version: int | None = None
     """The version of these resources that all its attempts see."""
@@ -160,3 +178,9 @@ class AttemptedRollout(Rollout):
     """A rollout with one of its attempts."""
 
     attempt: Attempt
+
+    @model_validator(mode="after")
+    def _is_its_own(self) -> Self:
+        if self.attempt.rollout_id != self.rollout_id:
+            raise ValueError(f"attempt: is one of rollout {self.attempt.rollout_id!r}, not of {self.rollout_id!r}")
+        return self

@@ -13,9 +13,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Self, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, field_validator, model_validator
 
 from relight.errors import ConfigError
+from relight.types import verl_keys, vllm_keys
+from relight.types.checking import Numbers
 from relight.types.hyperparameters import (
     LossAggregation,
     LossSequence,
@@ -25,16 +27,17 @@ from relight.types.hyperparameters import (
 )
 from relight.types.ineffective_keys import not_finite
 from relight.types.learning_rate_schedule import check_schedule
-from relight.types.names import RUNNER_QUEUE, runner_queue
+from relight.types.names import RUNNER_QUEUE, Isolation, Network, runner_queue
+from relight.types.resources import NamedResources
 from relight.types.rollout import FailureClass, RolloutConfig
-from relight.types.upstreams import Upstream, check_names
-from relight.types.verl_keys import flatten_verl_keys
-from relight.types.vllm_keys import check_vllm_keys
+from relight.types.run_file_errors import describe
+from relight.types.upstreams import Upstream, check_models, check_names
 
 OWN_REWARD = "agent"
 """Stands for a grader's name in rewards that the agent gave itself."""
 MOST_ROLLOUTS = 100_000
 """Of a step."""
+_RESOURCES: TypeAdapter[NamedResources] = TypeAdapter(NamedResources)
 AGENT_PATTERN = r"^[A-Za-z_][A-Za-z0-9_.-]*$"
 Estimator = Literal[
     "grpo",
@@ -50,7 +53,7 @@ Estimator = Literal[
 ]
 
 
-class Section(BaseModel):
+class Section(Numbers):
     """Base class of all sections: unknown keys are errors."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
@@ -79,7 +82,9 @@ class Algorithm(Section):
     `reinforce_plus_plus_baseline` (arXiv 2501.03262), `opo` (arXiv 2505.23585); `_vectorized` computes the same
     otherwise."""
     learning_rate: float = Field(default=1e-6, gt=0)
+    """Step size of AdamW; `verl.actor.optim` names a schedule."""
     weight_decay: float = Field(default=0.01, ge=0)
+    """AdamW's decay of the weights."""
     grad_clip: float = Field(default=1.0, gt=0)
     """Largest norm of the gradient."""
     ppo_epochs: int = Field(default=1, ge=1)
@@ -87,9 +92,13 @@ class Algorithm(Section):
     mini_batches: int | None = Field(default=None, ge=1)
     """Optimizer steps a pass: one, unless `verl.actor.ppo_mini_batch_size` says how many tasks one takes."""
     clip_ratio: float = Field(default=0.2, gt=0)
+    """PPO's clipping: a token's probability ratio counts between 1 minus and 1 plus this (arXiv 1707.06347)."""
     clip_ratio_low: float | None = Field(default=None, gt=0)
+    """The same below 1 alone; null: `clip_ratio`."""
     clip_ratio_high: float | None = Field(default=None, gt=0)
+    """The same above 1 alone (DAPO's clip-higher, arXiv 2503.14476); null: `clip_ratio`."""
     entropy_coeff: float = 0.0
+    """Weight of the entropy bonus in the loss."""
     loss_agg_mode: LossAggregation = "seq-mean-token-mean"
     """How the tokens' losses become one: the mean over all trained tokens, or the mean over sequences of each one's
     mean or sum; `-norm` divides by `verl.actor.loss_scale_factor`, or else by the longest response of the step."""
@@ -108,12 +117,15 @@ class Sampling(Section):
     """How the policy is sampled in training, and in evaluations unless these say otherwise."""
 
     temperature: float = Field(default=1.0, gt=0)
+    """The logits are divided by it before sampling."""
     top_p: float = Field(default=1.0, gt=0, le=1)
+    """Share of the probability that the likeliest tokens, of which one is sampled, have together."""
     top_k: int = Field(default=-1, ge=-1)
     """-1 and 0: all tokens."""
     max_tokens: int | None = Field(default=None, ge=1)
     """Longest answer in tokens; an agent may ask for less."""
     stop: list[str] = Field(default_factory=list[str])
+    """Texts at which an answer ends."""
     agent_chooses: bool = False
     """Let the agent's own sampling parameters through instead of these; each call trains at its own temperature. With
     `algorithm.rollout_correction` those but `temperature` are refused that change which tokens can be sampled."""
@@ -125,10 +137,15 @@ class EvaluationSampling(Section):
     temperature: float | None = Field(default=None, ge=0)
     """0: the likeliest token."""
     top_p: float | None = Field(default=None, gt=0, le=1)
+    """As in `sampling`; null: that value."""
     top_k: int | None = Field(default=None, ge=-1)
+    """As in `sampling`; null: that value."""
     max_tokens: int | None = Field(default=None, ge=1)
+    """As in `sampling`; null: that value."""
     stop: list[str] | None = None
+    """As in `sampling`; null: that value."""
     agent_chooses: bool | None = None
+    """As in `sampling`; null: that value."""
 
 
 class Evaluation(Section):
@@ -138,12 +155,15 @@ class Evaluation(Section):
     every: int = Field(default=0, ge=0)
     """Steps between evaluations; 0: only at the start and the end."""
     at_start: bool = True
+    """Evaluate version 0, before the first step."""
     at_end: bool = True
+    """Evaluate the last version."""
     samples: int = Field(default=1, ge=1)
     """Rollouts of each held-out task: k of pass@k."""
     pass_threshold: float = 1.0
     """Reward with which a sample counts as passed; pass@k is the share of tasks of which a sample did."""
     sampling: EvaluationSampling = Field(default_factory=EvaluationSampling)
+    """How the policy is sampled in evaluations."""
     limit: int | None = Field(default=None, ge=1)
     """Use only the first tasks of the set."""
 
@@ -167,6 +187,7 @@ class Failures(Section):
     short_groups: Literal["fill_up", "train", "drop"] = "fill_up"
     """A group that lost members to the platform: sample more, train what is left, or drop it."""
     fill_up_rounds: int = Field(default=2, ge=0, le=2)
+    """Rounds of further samples for short groups; then those train that have two rewards, and others are dropped."""
     pause_above: PauseAbove = Field(default_factory=PauseAbove)
     """A step, or an evaluation, of which a larger share failed pauses the run before it is closed. A number is meant
     for agent and platform alike, null turns both off. Failures that `rewards` gives a reward don't count."""
@@ -221,18 +242,18 @@ class Checkpoints(Section):
         return check_location(value) if value is not None else None
 
 
-def check_location(place: str) -> str:
+def check_location(location: str) -> str:
     """A directory, or a URL without credentials.
 
     Raises:
         ValueError: with what to write instead.
     """
-    protocol, separator, rest = place.partition("://")
+    protocol, separator, rest = location.partition("://")
     if separator and ("@" in rest or "?" in rest):
         raise ValueError("a URL with credentials or options would be stored and shown; set them in the environment")
-    if not place.strip() or (separator and not (protocol and rest.strip("/"))):
+    if not location.strip() or (separator and not (protocol and rest.strip("/"))):
         raise ValueError("name a directory, or object storage such as s3://bucket/prefix")
-    return place
+    return location
 
 
 class AnyRunFile(Section):
@@ -245,28 +266,38 @@ class AnyRunFile(Section):
     runner_queue: str = RUNNER_QUEUE
     """Task queue prefix of the runners; they poll `<runner_queue>.<agent>` and `<runner_queue>.<grader>`."""
     data: Data
+    """The tasks; a text alone is `data.train`."""
     evaluation: Evaluation = Field(default_factory=Evaluation)
+    """Evaluations on the held-out tasks `data.evaluation`."""
     rollout: RolloutConfig = Field(default_factory=RolloutConfig)
     """Retries and deadlines."""
     failures: Failures = Field(default_factory=Failures)
+    """What rollouts without a reward count, and which failures pause the run."""
     preflight: bool = True
     """Run a rollout of each kind before step 1; if it shows that all would fail, the run ends at once."""
-    isolation: Literal["process", "shared"] = "process"
+    isolation: Isolation = "process"
+    """`process`: one for each attempt; `sandbox`: one in namespaces; `shared`: one for all, which separates nothing."""
+    network: Network = "internet"
+    """What attempts may connect to: `gateway` takes the web's ports and UDP away, even if the runner allows them."""
     concurrency: int | None = Field(default=None, ge=1)
     """Limit on the rollouts of this run under way at once; without it the runners' own limits apply."""
     engine_wait_seconds: float = Field(default=300.0, gt=0)
     """How long a model call waits at the gateway while its engine or the store does not answer."""
-    seed: int = 0
+    seed: int = Field(default=0, ge=-(2**63), lt=2**63)
+    """The order of tasks and all sampling follow from it."""
     resources: dict[str, Any] = Field(default_factory=dict[str, Any])
     """Prompt templates and other resources by name, beside the model."""
     upstreams: list[Upstream] = Field(default_factory=list[Upstream])
     """Providers of other models that the agent may call by name; their answers are recorded and never trained on."""
+    models: dict[str, str] = Field(default_factory=dict[str, str])
+    """Models by the names that the agent calls them by: `{"gpt-4o-mini": "policy"}`. Other names stay as they are."""
 
     @classmethod
     def section(cls) -> type[Section]:
-        """The model of `algorithm`."""
-        section: Any = cls.model_fields["algorithm"].annotation
-        return section
+        """The model of `algorithm`, which may also be null."""
+        annotation = cls.model_fields["algorithm"].annotation
+        choices: tuple[Any, ...] = get_args(annotation) or (annotation,)
+        return next(choice for choice in choices if choice is not type(None))
 
     @classmethod
     def algorithms(cls) -> tuple[str, ...]:
@@ -283,10 +314,24 @@ class AnyRunFile(Section):
     def _accept_a_path(cls, value: Any) -> Any:
         return {"train": value} if isinstance(value, str) else value
 
+    @field_validator("resources")
+    @classmethod
+    def _check_resources(cls, value: dict[str, Any]) -> dict[str, Any]:
+        try:
+            _RESOURCES.validate_python(value)
+        except ValidationError as error:
+            raise ValueError(describe(error)) from error
+        return value
+
     @field_validator("upstreams")
     @classmethod
     def _check_upstreams(cls, value: list[Upstream]) -> list[Upstream]:
         return check_names(value)
+
+    @model_validator(mode="after")
+    def _check_models(self) -> Self:
+        check_models(self.models, self.upstreams)
+        return self
 
     @model_validator(mode="after")
     def _check_rollouts(self) -> Self:
@@ -311,6 +356,7 @@ class RunFile(AnyRunFile):
     model: str = Field(min_length=1)
     """Directory (config, weights, tokenizer) or hub name of version 0."""
     algorithm: Algorithm = Field(default_factory=Algorithm)
+    """How rewards become an update."""
     group_size: int = Field(default=8, ge=1)
     """Rollouts of one task in a step."""
     batch_size: int = Field(default=16, ge=1)
@@ -318,7 +364,9 @@ class RunFile(AnyRunFile):
     epochs: int | None = Field(default=None, ge=1)
     """Passes over the training tasks; or give `steps`."""
     steps: int | None = Field(default=None, ge=0)
+    """Updates in all; or give `epochs`. Without either: one epoch."""
     sampling: Sampling = Field(default_factory=Sampling)
+    """How the policy is sampled."""
     checkpoint_every: int = Field(default=1, ge=1)
     """Steps between full checkpoints (weights, optimizer, random state)."""
     checkpoints: Checkpoints = Field(default_factory=Checkpoints)
@@ -367,8 +415,9 @@ class RunFile(AnyRunFile):
                 "where each token has the same weight: leave it out"
             )
         try:
-            check_vllm_keys(self.vllm)
-            flat = flatten_verl_keys(self.verl)
+            vllm_keys.check_run_file_keys(self.vllm)
+            flat = verl_keys.flatten_verl_keys(self.verl)
+            verl_keys.check_run_file_keys(flat)
             check_schedule(flat)
             estimator_options(algorithm.name, flat)
             parse_hyperparameters(
@@ -391,6 +440,10 @@ class RunFile(AnyRunFile):
             )
 
 
+KINDS: list[type[RunFile]] = [RunFile]
+"""The kinds of run files: what parses, shows or compares run files goes by them. The first is the default."""
+
+
 def _differing(given: Evaluation, usual: Evaluation) -> str:
     """The first key that only has an effect with an evaluation; empty if there is none."""
     names = [name for name in Evaluation.model_fields if name not in ("at_start", "at_end")]
@@ -410,48 +463,13 @@ def check_step_size(group_size: int, batch_size: int) -> None:
         )
 
 
-def describe(error: ValidationError, kinds: Sequence[type[AnyRunFile]] = ()) -> str:
-    """One line for each fault: key, what is wrong, what was given. `kinds` are those that the file could be of."""
-    lines: list[str] = []
-    for fault in error.errors(include_url=False):
-        key = ".".join(str(part) for part in fault["loc"])
-        if fault["type"] == "extra_forbidden" and (owners := _algorithms_with(fault["loc"], kinds)):
-            lines.append(f"{key}: only with `algorithm.name` {_listed(owners)}: leave it out, or name one of these")
-        elif fault["type"] == "extra_forbidden":
-            lines.append(f"{key}: unknown key; `relight schema` lists the known ones")
-        elif fault["type"] == "missing":
-            lines.append(f"{key}: missing")
-        else:
-            known = [name for kind in kinds for name in kind.algorithms()] if key == "algorithm.name" else []
-            message = f"Input should be {_listed(known)}" if known else fault["msg"].removeprefix("Value error, ")
-            given = "" if isinstance(fault["input"], dict) else f" (given: {fault['input']!r})"
-            lines.append(f"{key}: {message}{given}" if key else message)
-    return "; ".join(lines)
-
-
-def _algorithms_with(place: tuple[int | str, ...], kinds: Sequence[type[AnyRunFile]]) -> list[str]:
-    """The algorithms whose run files have a key, by itself or in `algorithm`."""
-    found: list[str] = []
-    for kind in kinds:
-        holder = kind if len(place) == 1 else kind.section() if place[:-1] == ("algorithm",) else None
-        if holder and place[-1] in holder.model_fields:
-            found += kind.algorithms()
-    return found
-
-
-def _listed(names: Sequence[str]) -> str:
-    """Names as pydantic lists those that it expects."""
-    *first, last = map(repr, names)
-    return f"{', '.join(first)} or {last}" if first else last
-
-
 def parse_run_file(data: Any) -> RunFile:
     """Validate a run file's content.
 
     Raises:
         ConfigError: one message that names each key at fault.
     """
-    return parse_kind(data, [RunFile])
+    return parse_kind(data, KINDS)
 
 
 def parse_kind(data: Any, kinds: Sequence[type[Kind]]) -> Kind:
@@ -460,32 +478,19 @@ def parse_kind(data: Any, kinds: Sequence[type[Kind]]) -> Kind:
     Raises:
         ConfigError: one message that names each key at fault.
     """
-    section: Any = data.get("algorithm") if isinstance(data, Mapping) else None
-    name: Any = section.get("name") if isinstance(section, Mapping) else None
-    kind = next((kind for kind in kinds if name in kind.algorithms()), kinds[0])
     try:
-        return kind.model_validate(data)
+        return kind_of(data, kinds).model_validate(data)
     except ValidationError as error:
         raise ConfigError(f"run file: {describe(error, kinds)}") from error
 
 
+def kind_of(data: Any, kinds: Sequence[type[Kind]]) -> type[Kind]:
+    """The kind that has a file's `algorithm.name`, or else the first."""
+    section: Any = data.get("algorithm") if isinstance(data, Mapping) else None
+    name: Any = section.get("name") if isinstance(section, Mapping) else None
+    return next((kind for kind in kinds if name in kind.algorithms()), kinds[0])
+
+
 def known_keys(data: Mapping[str, Any]) -> dict[str, Any]:
-    """What a run file may hold, of a workflow's input or of a file that another release has written."""
-    return {key: value for key, value in data.items() if key in RunFile.model_fields}
-
-
-def differing_keys(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """Dotted keys whose values differ between two run files."""
-    found: list[str] = []
-    for key in sorted({*old, *new}):
-        a, b = old.get(key, ...), new.get(key, ...)
-        if isinstance(a, Mapping) and isinstance(b, Mapping):
-            found += differing_keys(a, b, f"{prefix}{key}.")
-        elif type(a) is not type(b) or a != b:  # True == 1
-            found.append(f"{prefix}{key}")
-    return found
-
-
-def differences(before: RunFile, now: RunFile) -> str:
-    """Dotted keys whose values differ, as a list in a sentence; empty where both say the same."""
-    return ", ".join(differing_keys(before.model_dump(mode="json"), now.model_dump(mode="json")))
+    """What a run file of its kind may hold, of a workflow's input or of a file that another release has written."""
+    return {key: value for key, value in data.items() if key in kind_of(data, KINDS).model_fields}

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
-from typing import Any, Final, Generic, Literal, TypeVar, overload
+from typing import Any, Final, Generic, Literal, TypedDict, TypeVar, overload
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from relight.types.checking import UnixSeconds
 from relight.types.resources import NamedResources
-from relight.types.rollout import Mode, RolloutConfig
+from relight.types.rollout import AttemptStatus, RolloutConfig, RolloutMode, RolloutStatus
 
 T = TypeVar("T")
 FilterLogic = Literal["and", "or"]
@@ -50,11 +51,37 @@ class EnqueueRolloutRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     input: Any
-    mode: Mode | None = None
+    mode: RolloutMode | None = None
     resources_id: str | None = None
     config: RolloutConfig | None = None
     metadata: dict[str, Any] | None = None
     dispatch: Dispatch | None = None
+    run: str | None = None
+    """The run whose engines serve its model calls, and with which it waits and ends."""
+
+
+class RolloutChanges(BaseModel):
+    """Changes of a rollout: the fields that are set."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    input: Any = None
+    mode: RolloutMode | None = None
+    resources_id: str | None = None
+    status: RolloutStatus = RolloutStatus.QUEUING
+    config: RolloutConfig = Field(default_factory=RolloutConfig)
+    metadata: dict[str, Any] = Field(default_factory=dict[str, Any])
+
+
+class AttemptChanges(BaseModel):
+    """Changes of an attempt: the fields that are set."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    status: AttemptStatus = AttemptStatus.PREPARING
+    worker_id: str = ""
+    last_heartbeat_time: UnixSeconds = 0.0
+    metadata: dict[str, Any] = Field(default_factory=dict[str, Any])
 
 
 class ResourcesUpdate(BaseModel):
@@ -66,6 +93,32 @@ class ResourcesUpdate(BaseModel):
     update_time: float
     version: int
     resources: NamedResources
+
+
+class LightningStoreCapabilities(TypedDict, total=False):
+    """What a store can do; a missing key means no."""
+
+    thread_safe: bool
+    """Threads may call it, each with an event loop of its own."""
+    async_safe: bool
+    """Tasks of one loop may call it at the same time."""
+    zero_copy: bool
+    """Other processes may use it, without copying what it holds."""
+    otlp_traces: bool
+    """It takes spans over OTLP, at `otlp_traces_endpoint`."""
+
+
+class LightningStoreStatistics(TypedDict):
+    """How much a store holds."""
+
+    name: str
+    total_rollouts: int
+    total_attempts: int
+    total_spans: int
+    total_resources: int
+    total_workers: int
+    uptime: float
+    """Seconds for which this process has been serving it."""
 
 
 class WorkerStatus(StrEnum):
@@ -118,39 +171,6 @@ class Worker(ProcessFacts):
     kind: str = "external"
     """external, runner, orchestrator, gateway, gpu-worker or store."""
     host: str | None = None
-
-
-class SpanStatus(BaseModel):
-    """OpenTelemetry's status of a span."""
-
-    status_code: Literal["UNSET", "OK", "ERROR"] = "UNSET"
-    description: str | None = None
-
-
-class Span(BaseModel):
-    """A span of an attempt, as 0.3 writes it. Unknown keys are kept."""
-
-    model_config = ConfigDict(extra="allow")
-
-    rollout_id: str
-    attempt_id: str
-    sequence_id: int
-    trace_id: str
-    """32 hex digits."""
-    span_id: str
-    """16 hex digits."""
-    parent_id: str | None = None
-    name: str
-    status: SpanStatus = Field(default_factory=SpanStatus)
-    attributes: dict[str, Any] = Field(default_factory=dict)
-    events: list[dict[str, Any]] = Field(default_factory=list)
-    links: list[dict[str, Any]] = Field(default_factory=list)
-    start_time: float | None = None
-    """Unix seconds."""
-    end_time: float | None = None
-    context: dict[str, Any] | None = None
-    parent: dict[str, Any] | None = None
-    resource: dict[str, Any] = Field(default_factory=dict)
 
 
 class PaginatedResult(Sequence[T], Generic[T]):

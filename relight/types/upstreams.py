@@ -7,6 +7,7 @@ Only the key's name is written anywhere: the value is read from the gateway's ow
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -27,6 +28,7 @@ class Upstream(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")
+    """Calls are recorded under `upstream:<name>`."""
     base_url: str
     """What comes before `/chat/completions`: `https://api.openai.com/v1`."""
     api_key_env: str | None = None
@@ -65,6 +67,20 @@ def check_names(upstreams: list[Upstream]) -> list[Upstream]:
         if names.count(name) > 1:
             raise ValueError(f"two upstreams are called {name!r}")
     return upstreams
+
+
+def check_models(models: Mapping[str, str], upstreams: Sequence[Upstream]) -> None:
+    """Refuse further names of models (key: name, value: model) of which one would hide another model."""
+    providers = {model: upstream.name for upstream in upstreams for model in upstream.models}
+    for name, model in models.items():
+        if name == POLICY:
+            raise ValueError(f"`models` can't give {POLICY!r} another meaning: that is the model in training")
+        if name in providers:
+            raise ValueError(
+                f"`models.{name}` would hide the model of that name of provider {providers[name]!r}; rename one"
+            )
+        if model in models:
+            raise ValueError(f"`models.{name}` names {model!r}, which `models` replaces itself; name the model")
 
 
 def load_upstreams(path: Path) -> list[Upstream]:

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 from relight.errors import ConfigError
+from relight.types.host_keys import REASONS, check_fields, check_plain, refused
 
 _FLOAT = (int, float)
 _BETAS = (list, tuple)
@@ -128,6 +129,24 @@ PLAN_KEYS: dict[str, tuple[type, ...]] = {
 STARTUP_KEYS = {**MODEL_KEYS, **ENGINE_KEYS, **OPTIMIZER_KEYS}
 KNOWN_KEYS = {**LOSS_KEYS, **BATCH_KEYS, **CORRECTION_KEYS, **PLAN_KEYS, **STARTUP_KEYS}
 
+SETTING = "RELIGHT_GPU_VERL"
+"""The GPU worker's own keys, which may be all that a trainer starts with."""
+CODE_KEYS = frozenset({"model.trust_remote_code"})
+"""Keys of verl's that may make a GPU host run other code."""
+OVERRIDE = "model.override_config"
+OVERRIDE_FIELDS = (
+    *("attention_bias", "attention_dropout", "attn_implementation", "embd_pdrop", "hidden_dropout"),
+    *("initializer_range", "max_position_embeddings", "mlp_bias", "output_router_logits", "resid_pdrop"),
+    *("rms_norm_eps", "rope_parameters", "rope_scaling", "rope_theta", "router_aux_loss_coef", "sliding_window"),
+    *("tie_word_embeddings", "use_cache", "use_sliding_window"),
+)
+ROPE = ("rope_parameters", "rope_scaling")
+ROPE_FIELDS = (
+    *("attention_factor", "beta_fast", "beta_slow", "factor", "high_freq_factor", "low_freq_factor", "rope_theta"),
+    *("original_max_position_embeddings", "rope_type", "type"),
+)
+"""Of the model's configuration, what a run file may change; other names there choose classes, files or kernels."""
+
 _DECIDED_ELSEWHERE = {
     "actor.data_loader_seed": "the run file's `seed` decides",
     "actor.rollout_n": "the run file's `group_size` decides",
@@ -149,6 +168,52 @@ def flatten_verl_keys(keys: Mapping[str, Any]) -> dict[str, Any]:
         _check(name, key, value)
         flat[name] = value
     return flat
+
+
+def check_run_file_keys(flat: Mapping[str, Any]) -> None:
+    """Refuse the first of the flat keys or values that a run file may not have.
+
+    Raises:
+        ConfigError: naming it.
+    """
+    for key, value in flat.items():
+        shown = f"verl.{key}"
+        if key in CODE_KEYS:
+            raise refused(shown, REASONS["code"], SETTING)
+        if key == OVERRIDE:
+            ropes = {name: value[name] for name in ROPE if name in value}
+            check_fields(shown, {**value, **dict.fromkeys(ropes)}, OVERRIDE_FIELDS, SETTING)
+            for name, rope in ropes.items():
+                check_fields(f"{shown}.{name}", rope or {}, ROPE_FIELDS, SETTING)
+        elif isinstance(value, Mapping):
+            for name, item in cast("Mapping[str, Any]", value).items():
+                check_plain(f"{shown}.{name}", item, SETTING)
+        elif isinstance(value, str) and key != "actor.optim.optimizer_impl":  # a module of a fixed set
+            check_plain(shown, value, SETTING)
+
+
+def require_startup_keys(keys: Mapping[str, Any]) -> None:
+    """Check keys that hold for all runs of a GPU worker.
+
+    Raises:
+        ConfigError: naming one that is wrong, or that is not read when a trainer starts.
+    """
+    for key in flatten_verl_keys(keys):
+        if key not in STARTUP_KEYS:
+            raise ConfigError(f"verl.{key}: not read when a trainer starts: set it in the run file")
+
+
+def merged_startup_keys(run_file: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """What a trainer starts with: keys of the run file, and the GPU worker's own.
+
+    Raises:
+        ConfigError: the run file may not set one, or both set the same.
+    """
+    given, ours = flatten_verl_keys(run_file), flatten_verl_keys(own)
+    check_run_file_keys(given)
+    if both := sorted(given.keys() & ours.keys()):
+        raise ConfigError(f"verl.{both[0]}: {SETTING} of the GPU worker sets it too: leave it out")
+    return startup_keys(given) | ours
 
 
 def startup_keys(flat: Mapping[str, Any]) -> dict[str, Any]:

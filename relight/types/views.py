@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from relight.types.names import POLICY
+from relight.types.queries import MAX_PAGE
 from relight.types.store import ProcessFacts
 
 T = TypeVar("T")
@@ -46,6 +47,11 @@ class Counts(View):
     """Failed and cancelled ones by class."""
     reward_mean: float | None = None
     """Over the real rewards so far."""
+
+    @property
+    def done(self) -> int:
+        """Those that have ended."""
+        return self.succeeded + self.failed + self.cancelled
 
 
 class StepView(View):
@@ -230,6 +236,18 @@ class RunView(RunSummary):
     gpu_hosts: list[GpuHostView] = Field(default_factory=list[GpuHostView])
 
 
+class RolloutFilter(BaseModel):
+    """Which rollouts of a run a page holds."""
+
+    step: int | None = None
+    kind: str | None = None
+    status: str | None = None
+    failure_class: str | None = None
+    cursor: str | None = None
+    """The last rollout of the page before."""
+    limit: int = Field(default=100, ge=1, le=MAX_PAGE)
+
+
 class RolloutSummary(View):
     """A rollout in a list."""
 
@@ -247,7 +265,7 @@ class RolloutSummary(View):
     reward: float | None = None
     attempts: int = 0
     deaths: int = 0
-    counted: str | None = None
+    final_attempt: str | None = None
     """The attempt that counts."""
     inspects: str | None = None
     """The rollout that it repeats, if it is an inspection."""

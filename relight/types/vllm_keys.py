@@ -1,7 +1,8 @@
-"""The run file's `vllm:` keys: which arguments vLLM's server has, and which of them are Relight's to set.
+"""The run file's `vllm:` keys: which arguments vLLM's server has, and who may set which of them.
 
 `vllm_keys.json` is made from the sources of the vLLM that is pinned, by `scripts/vllm_keys.py`: a run file is checked
-where no vLLM is installed.
+where no vLLM is installed. `vllm_rights.json` says of each argument whether a run file may set it, or only the GPU
+worker's own settings (and why), or Relight alone. An argument that it does not name is not for run files.
 """
 
 from __future__ import annotations
@@ -9,33 +10,15 @@ from __future__ import annotations
 import difflib
 import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any, NamedTuple
 
 from relight.errors import ConfigError
+from relight.types.host_keys import REASONS, check_fields, check_plain, refused
 
-_OURS = {
-    "model": "the run file's `model` decides",
-    "model_tag": "the run file's `model` decides",
-    "served_model_name": "the gateway knows the engine's model as `policy`",
-    "logprobs_mode": "training needs the logprobs that were sampled from",
-    "uds": "engines listen on a socket of Relight's choice",
-    "host": "engines listen on a unix socket only",
-    "port": "engines listen on a unix socket only",
-    "config": "the run file's `vllm` is the configuration",
-    "api_key": "engines listen on a unix socket only",
-    "headless": "one engine is one server",
-    "grpc": "the gateway speaks HTTP",
-    "api_server_count": "one engine is one server",
-    "root_path": "the gateway decides",
-    "revision": "engines load what the run file's `model` names",
-    "code_revision": "engines load what the run file's `model` names",
-    **dict.fromkeys(
-        ("ssl_keyfile", "ssl_certfile", "ssl_ca_certs", "ssl_cert_reqs", "ssl_ciphers", "enable_ssl_refresh"),
-        "engines listen on a unix socket only",
-    ),
-}
+SETTING = "RELIGHT_GPU_VLLM"
+"""The GPU worker's own keys, which may be others too."""
 
 
 class VllmKeys(NamedTuple):
@@ -54,8 +37,64 @@ def known_keys() -> VllmKeys:
     return VllmKeys(table["version"], frozenset(table["keys"]), table["choices"])
 
 
+class VllmRights(NamedTuple):
+    """Who may set which argument."""
+
+    allowed: frozenset[str]
+    """A run file may, to plain values."""
+    allowed_lists: Sequence[str]
+    """A run file may, to lists of plain values."""
+    allowed_values: Mapping[str, Sequence[str]]
+    """A run file may, to one of these; also a field of an object."""
+    allowed_fields: Mapping[str, Sequence[str]]
+    """A run file may, to an object with these fields."""
+    refused: Mapping[str, Sequence[str]]
+    """Only the GPU worker's own settings may; by class of the reason."""
+    managed: Mapping[str, str]
+    """Only Relight does, for this reason."""
+
+    def reason(self, name: str) -> str:
+        """Why a run file may not set an argument."""
+        found = next((kind for kind, names in self.refused.items() if name in names), None)
+        return REASONS[found] if found else "it is not among those that are known to be harmless"
+
+
+@functools.cache
+def rights() -> VllmRights:
+    """Who may set which argument of the pinned vLLM."""
+    table = json.loads(resources.files("relight.types").joinpath("vllm_rights.json").read_text(encoding="utf-8"))
+    return VllmRights(**table | {"allowed": frozenset(table["allowed"])})
+
+
+def check_run_file_keys(keys: Mapping[str, Any]) -> None:
+    """Refuse the first key or value that a run file may not have.
+
+    Raises:
+        ConfigError: naming it.
+    """
+    check_vllm_keys(keys)
+    for key, value in keys.items():
+        name, shown = key.replace("-", "_"), f"vllm.{key}"
+        if name in rights().allowed_fields:
+            check_fields(shown, {} if value is None else value, rights().allowed_fields[name], SETTING)
+            for field, item in (value or {}).items():
+                _check_value(f"{name}.{field}", f"{shown}.{field}", item)
+        elif name in rights().allowed_values:
+            _check_value(name, shown, value)
+        elif name in rights().allowed | set(rights().allowed_lists):
+            check_plain(shown, value, SETTING, lists=name in rights().allowed_lists)
+        else:
+            raise refused(shown, rights().reason(name), SETTING)
+
+
+def _check_value(name: str, shown: str, value: Any) -> None:
+    allowed = rights().allowed_values.get(name)
+    if allowed is not None and value is not None and value not in allowed:
+        raise refused(shown, f"{value!r} is not one of {', '.join(allowed)}", SETTING)
+
+
 def check_vllm_keys(keys: Mapping[str, Any]) -> None:
-    """Refuse the first key that can't be passed on.
+    """Refuse the first key that can't be passed on, in a run file or in the settings.
 
     Raises:
         ConfigError: naming it.
@@ -64,7 +103,7 @@ def check_vllm_keys(keys: Mapping[str, Any]) -> None:
     seen: set[str] = set()
     for key, value in keys.items():
         name = key.replace("-", "_")
-        if reason := _OURS.get(name):
+        if reason := rights().managed.get(name):
             raise ConfigError(f"vllm.{key}: not to be set here: {reason}")
         if name not in known.names:
             near = difflib.get_close_matches(name, known.names, n=1)

@@ -8,11 +8,13 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+from typing_extensions import TypedDict
 
-from relight.types.names import POLICY
+from relight.types.names import POLICY, Isolation, Network
 from relight.types.resources import NamedResources
 from relight.types.rollout import FailureClass, RolloutConfig
 from relight.types.store import ProcessFacts, WorkerStatus
+from relight.types.tracer import Event, Link, OtelResource, SpanContext
 from relight.types.upstreams import Upstream
 
 MAX_ITEMS = 1000
@@ -68,7 +70,8 @@ class OpenedAttempt(Message):
     resources: NamedResources = Field(default_factory=dict)
     sampling: dict[str, Any] = Field(default_factory=dict[str, Any])
     config: RolloutConfig
-    isolation: Literal["process", "shared"] = "process"
+    isolation: Isolation = "process"
+    network: Network = "internet"
     alone: bool = False
     """Run it in a process of its own: its process died twice already (rule 4)."""
     deaths: int = 0
@@ -87,6 +90,16 @@ class OpenAnswer(Message):
     retry_after_seconds: float = 2.0
 
 
+class SpanExtra(TypedDict, total=False):
+    """What is stored of a span beside its columns."""
+
+    context: SpanContext
+    parent: SpanContext
+    kind: str
+    start_time_unix_nano: int
+    end_time_unix_nano: int
+
+
 class SpanRecord(Message):
     """A span as an agent emitted it; the store gives it its sequence id."""
 
@@ -97,10 +110,12 @@ class SpanRecord(Message):
     status: str = "UNSET"
     status_description: str | None = None
     attributes: dict[str, Any] = Field(default_factory=dict[str, Any])
-    events: list[dict[str, Any]] = Field(default_factory=list[dict[str, Any]])
-    links: list[dict[str, Any]] = Field(default_factory=list[dict[str, Any]])
+    events: list[Event] = Field(default_factory=list[Event])
+    links: list[Link] = Field(default_factory=list[Link])
     start_time: float
     end_time: float | None = None
+    resource: OtelResource = Field(default_factory=OtelResource)
+    extra: SpanExtra = Field(default_factory=SpanExtra)
 
 
 class AgentEnd(Message):
@@ -168,6 +183,16 @@ class ResolveRequest(Message):
     token: str
 
 
+MAX_ENDED = 1000
+"""Attempts in one question."""
+
+
+class EndedAttempts(Message):
+    """Attempts; in an answer, those of the request whose token is no longer valid for model calls."""
+
+    attempt_ids: list[str] = Field(max_length=MAX_ENDED)
+
+
 class RecallRequest(ResolveRequest):
     """Ask for the answer of a call whose agent says that it did not arrive."""
 
@@ -207,7 +232,7 @@ class CallContext(Message):
     rollout_id: str
     attempt_id: str
     run: str | None
-    step: int | None
+    """The run whose engines serve the policy; None: the rollout's run has none, or it has no run."""
     model: str
     """The model of calls that name none: the policy, or the model of the rollout's resources."""
     seed_base: str
@@ -218,12 +243,14 @@ class CallContext(Message):
     """The step's update compares the sampler's logprobs with the trainer's."""
     min_version: int | None
     max_version: int | None
-    """Policy versions that the step allows."""
+    """Policy versions that the step allows; None: the newest."""
     engine_wait_seconds: float
     next_call_number: int
     undelivered: list[UndeliveredCall] = Field(default_factory=list[UndeliveredCall])
     upstreams: list[Upstream] = Field(default_factory=list[Upstream])
     """Providers of other models that the run file names."""
+    models: dict[str, str] = Field(default_factory=dict[str, str])
+    """The run file's other names of models, with what they stand for."""
     resource_models: list[ResourceModel] = Field(default_factory=list[ResourceModel])
 
 
@@ -239,8 +266,6 @@ class EngineInfo(Message):
     """Served model name."""
     version: int
     """Policy version that it acknowledged."""
-    load: int
-    """Number of its last weight load; grows."""
 
 
 class Choice(Message):

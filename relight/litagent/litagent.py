@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+import warnings
+import weakref
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar, cast
 
+from relight.emitter.scope import AgentTracer
 from relight.litagent.agent_arguments import Invocation
-from relight.types.resources import NamedResources
-from relight.types.rollout import Rollout
+from relight.types.hooks import Hook
+from relight.types.resources import NamedResources, ProxyLLM
+from relight.types.rollout import AttemptedRollout, Rollout
 
 T = TypeVar("T")
 Task = TypeVar("Task", contravariant=True)
@@ -33,9 +37,69 @@ class LitAgent(Generic[T]):
     name: str | None = None
     """The name by which run files refer to this agent; by default that of the attribute or class in its reference."""
 
-    def __init__(self, trained_agents: str | None = None) -> None:
+    trained_agents: str | None = None
+    """Pattern for the names of the sub-agents whose calls are trained on; None: all."""
+    own_tracer: AgentTracer | None = None
+    """Makes the agent's spans, such as `OtelTracer(instrument=["openai"])`; None: emitters make theirs themselves. The
+    runner initialises it after it has imported the agent, before the first attempt. `agent.tracer = ...` sets it.
+    """
+    hooks: Sequence[Hook] = ()
+    """Called at the start and the end of its attempts and traces, wherever they run."""
+
+    _trainer: weakref.ref[Any] | None = None
+    _runner: weakref.ref[Any] | None = None
+
+    def __init__(self, *, trained_agents: str | None = None) -> None:
+        """`trained_agents` is deprecated: give the adapter an `agent_match`."""
+        if trained_agents is not None:
+            message = "trained_agents is deprecated: give the adapter agent_match=..."
+            warnings.warn(message, DeprecationWarning, stacklevel=2)
         self.trained_agents = trained_agents
-        """Pattern for the names of the sub-agents whose calls are trained on; None: all."""
+
+    def set_trainer(self, trainer: Any) -> None:
+        """Called by the trainer of this agent; the agent does not keep it alive."""
+        self._trainer = weakref.ref(trainer)
+
+    def get_trainer(self) -> Any:
+        """The trainer.
+
+        Raises:
+            ValueError: there is none.
+        """
+        return _referred(self._trainer, "trainer")
+
+    trainer = property(get_trainer)
+
+    def set_runner(self, runner: Any) -> None:
+        """Called by the runner of this agent; the agent does not keep it alive."""
+        self._runner = weakref.ref(runner)
+
+    def get_runner(self) -> Any:
+        """The runner.
+
+        Raises:
+            ValueError: there is none.
+        """
+        return _referred(self._runner, "runner")
+
+    runner = property(get_runner)
+
+    def get_tracer(self) -> Any:
+        """The agent's own tracer, else the runner's, else the trainer's.
+
+        Raises:
+            ValueError: there is none of them.
+        """
+        if self.own_tracer is not None:
+            return self.own_tracer
+        runner = self.get_runner()
+        return runner.tracer if hasattr(runner, "tracer") else self.get_trainer().tracer
+
+    def set_tracer(self, tracer: AgentTracer | None) -> None:
+        """Give the agent a tracer of its own."""
+        self.own_tracer = tracer
+
+    tracer = property(get_tracer, set_tracer)
 
     def is_async(self) -> bool:
         """Whether an `_async` method is overridden."""
@@ -85,12 +149,23 @@ class LitAgent(Generic[T]):
         return method(invocation.task, invocation.resources, invocation.rollout)
 
 
+def _referred(reference: weakref.ref[Any] | None, what: str) -> Any:
+    """What a reference leads to."""
+    if reference is None:
+        raise ValueError(f"this agent has no {what}: call set_{what} first")
+    if (found := reference()) is None:
+        raise ValueError(f"this agent's {what} is gone: keep it as long as the agent runs")
+    return found
+
+
 class FunctionalLitAgent(LitAgent[T]):
     """An agent made from a function, which can still be called."""
 
-    def __init__(self, function: Callable[..., Any], *, name: str | None = None) -> None:
+    def __init__(self, function: Callable[..., Any], *, strip_proxy: bool = True, name: str | None = None) -> None:
+        """With `strip_proxy`, a `ProxyLLM` of the resources is given to the function at the attempt's own address."""
         super().__init__()
         self.function = function
+        self.strip_proxy = strip_proxy
         self.name = name or getattr(function, "__name__", None)
         self._wanted = wanted_parameters(function)
         functools.update_wrapper(cast("Callable[..., Any]", self), function)
@@ -117,11 +192,20 @@ class FunctionalLitAgent(LitAgent[T]):
     def invoke(self, invocation: Invocation) -> Any:
         """Call the function with the arguments that its parameters name; missing optional ones are left out."""
         rest = {
-            name: getattr(invocation, name)
+            name: self._argument(invocation, name)
             for name, optional in self._wanted.items()
             if not (optional and invocation.lacks(name))
         }
         return self.function(invocation.task, **rest)
+
+    def _argument(self, invocation: Invocation, name: str) -> Any:
+        value = getattr(invocation, name)
+        if not (self.strip_proxy and name == "llm" and isinstance(value, ProxyLLM)):
+            return value
+        rollout = cast("Rollout", invocation.rollout)  # what a caller of `rollout` gave may have no attempt
+        if not isinstance(rollout, AttemptedRollout):
+            raise ValueError(f"{self.name} needs an AttemptedRollout for the address of its model, not a Rollout")
+        return value.with_attempted_rollout(rollout)
 
 
 def wanted_parameters(function: Callable[..., Any]) -> dict[str, bool]:

@@ -51,7 +51,7 @@ class TrainingRow(BaseModel):
     advantage: float = 0.0
     """The rollout's advantage; every trained token of the row gets it."""
     weight: float | None = Field(default=None, ge=0)
-    """Factor of the row's losses; None: what `training_rows.row_weights` gives."""
+    """Factor of the row's losses; None: what `row_file.row_weights` gives."""
     sampled_logprobs: list[float] = Field(default_factory=list[float])
     """The sampler's logprob of each response token (0 where the mask is 0); empty: unknown."""
     temperature: float | None = Field(default=None, gt=0)
@@ -89,9 +89,9 @@ def rows_of(rollout_id: str, attempt_id: str, generations: Sequence[Generation],
     rows: list[TrainingRow] = []
     for generation in generations:
         open_rows = range(len(rows)) if level == "trajectory" else ()
-        matching = [place for place in open_rows if _continues(rows[place], generation)]
+        matching = [index for index in open_rows if _continues(rows[index], generation)]
         if matching:
-            longest = max(matching, key=lambda place: _length(rows[place]))
+            longest = max(matching, key=lambda index: _length(rows[index]))
             rows[longest] = _merged(rows[longest], generation)
         else:
             rows.append(_row(rollout_id, attempt_id, generation))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, overload
 
-from relight.litagent.agent import FunctionalLitAgent, wanted_parameters
+from relight.litagent.litagent import FunctionalLitAgent, wanted_parameters
 
 Function = Callable[..., Any]
 Agent = FunctionalLitAgent[Any]
@@ -49,13 +49,15 @@ def llm_rollout(
 ) -> Agent | Callable[[Function], Agent]:
     """Make an agent from `f(task, llm[, rollout])`, sync or async.
 
-    `strip_proxy` is accepted for compatibility with 0.3 and has no effect: `llm` is always bound to the attempt.
+    Args:
+        function: the decorated function, if the decorator has no arguments.
+        strip_proxy: give a `ProxyLLM` of the resources at the attempt's own address; else as it is.
+        name: by which run files refer to the agent; by default the function's.
 
     Raises:
         ValueError: the function has no parameter `llm`, or has unknown ones.
     """
-    del strip_proxy
-    return _decorated(function, name, "llm")
+    return _decorated(function, name, "llm", strip_proxy)
 
 
 @overload
@@ -77,13 +79,15 @@ def prompt_rollout(
     return _decorated(function, name, "prompt_template")
 
 
-def _decorated(function: Function | None, name: str | None, needed: str | None) -> Agent | Callable[[Function], Agent]:
+def _decorated(
+    function: Function | None, name: str | None, needed: str | None, strip_proxy: bool = True
+) -> Agent | Callable[[Function], Agent]:
     def decorate(decorated: Function) -> Agent:
         if needed is not None and needed not in wanted_parameters(decorated):
             what = getattr(decorated, "__qualname__", decorated)
             raise ValueError(f"{what!r} must have a parameter called {needed!r}")
         try:
-            return FunctionalLitAgent(decorated, name=name)
+            return FunctionalLitAgent(decorated, strip_proxy=strip_proxy, name=name)
         except ValueError as error:
             raise NotImplementedError(str(error)) from None
 

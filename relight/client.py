@@ -1,0 +1,5 @@
+"""Agent Lightning 0.1's client: an error for each of its names says what replaces it."""
+
+from relight.exports import getter
+
+__getattr__ = getter(__name__, {})
