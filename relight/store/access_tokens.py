@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
+from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Literal
@@ -11,30 +12,28 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from relight.errors import ConfigError, ConflictError, NotFoundError
-from relight.store.attempts.tokens import TOKEN_PREFIX, token_hash
+from relight.store.attempts.attempt_tokens import ACCESS_PREFIX, token_hash
 from relight.store.database import Database
 from relight.types.names import RUN_NAME
 
-ACCESS_PREFIX = f"{TOKEN_PREFIX}token-"
 TOKEN_BYTES = 32
+RUNNER_NAME = "relight-runner"
+"""The name of the token that runners derive from the admin token."""
 NEVER = "never"
 UNITS = {"m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
 
 
 class Role(StrEnum):
-    """What a token permits; each permits what those before it do."""
+    """What a token permits; all permit what a viewer's does, and an admin's permits everything."""
 
     VIEWER = "viewer"
     """Reading."""
     RUNNER = "runner"
-    """What runners, gateways, exporters of spans and programs on `/v1/agl` do."""
+    """What runners, exporters of spans and programs on `/v1/agl` do."""
+    GATEWAY = "gateway"
+    """What gateways do: to record model calls."""
     ADMIN = "admin"
     """Everything, commands to runs among it."""
-
-    def permits(self, needed: Role) -> bool:
-        """Whether it is this role or one above it."""
-        roles = list(Role)
-        return roles.index(self) >= roles.index(needed)
 
 
 class AccessToken(BaseModel):
@@ -46,6 +45,8 @@ class AccessToken(BaseModel):
     role: Role
     run: str | None
     """None: all runs."""
+    agents: list[str] | None
+    """None: all agents."""
     state: Literal["valid", "expired", "revoked"]
     created_at: datetime
     expires_at: datetime | None
@@ -53,26 +54,35 @@ class AccessToken(BaseModel):
 
 
 async def create_token(
-    database: Database, name: str, role: Role, *, run: str | None = None, seconds: float | None = None
+    database: Database,
+    name: str,
+    role: Role,
+    *,
+    run: str | None = None,
+    agents: Sequence[str] = (),
+    seconds: float | None = None,
 ) -> str:
     """Make a token, which ends after so many seconds or never; its text is known to the caller alone.
 
     Raises:
-        ConfigError: the name, or the run's, is none.
+        ConfigError: the name, or the run's, is none, or agents are given for another role than a runner's.
         ConflictError: a token of that name is there.
     """
     for field, value in (("name", name), ("run", run)):
         if value is not None and not RUN_NAME.fullmatch(value):
             raise ConfigError(f"{field}: {value!r} is no name; use at most 63 of a-z, 0-9, '.', '_' and '-'")
+    if agents and role is not Role.RUNNER:
+        raise ConfigError(f"agent: only a runner's token can be limited to agents, and {name} is to be a {role}'s")
     text = ACCESS_PREFIX + secrets.token_urlsafe(TOKEN_BYTES)
-    if await database.value("create_token", token_hash(text), name, role, run, seconds) is None:
+    columns = (name, role, run, [*agents] or None, seconds)
+    if await database.value("create_token", token_hash(text), *columns) is None:
         raise ConflictError(f"there is a token {name}; take another name, or end it by `relight token revoke {name}`")
     return text
 
 
 async def list_tokens(database: Database) -> list[AccessToken]:
     """All tokens, newest first."""
-    return [AccessToken.model_validate(dict(row)) for row in await database.fetch("list_tokens")]
+    return await database.models(AccessToken, "list_tokens")
 
 
 async def revoke_token(database: Database, name: str) -> None:

@@ -8,8 +8,13 @@ The base class packs keyword arguments: those of a query into a class of `types.
 `EnqueueRolloutRequest`, changes into a dictionary of the arguments that were given. Stores implement the abstract
 methods that take these.
 
-Unless a method says otherwise, an unknown rollout or attempt raises NotFoundError, which is also a ValueError, and a
-change that the state forbids raises ConflictError. All times are Unix seconds.
+Unless a method says otherwise, an unknown rollout or attempt raises NotFoundError, which is also a ValueError, a
+change that the state forbids raises ConflictError, and an invalid argument InvalidRequestError, before anything is
+written. All times are Unix seconds.
+
+Inputs, metadata, statistics and attributes are any JSON values, nested at most 128 levels deep. They come back as they
+were sent, with these exceptions, since Postgres stores them: integers below -2**63 or above 2**64 - 1, NaN and infinity
+become text, U+0000 and lone surrogates become other characters, and -0.0 becomes 0.0.
 """
 
 from __future__ import annotations
@@ -18,22 +23,35 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from relight.types.checking import checked
 from relight.types.queries import AttemptQuery, ResourcesQuery, RolloutQuery, SpanQuery, WorkerQuery
 from relight.types.resources import NamedResources
-from relight.types.rollout import Attempt, AttemptedRollout, AttemptStatus, Mode, Rollout, RolloutConfig, RolloutStatus
+from relight.types.rollout import (
+    Attempt,
+    AttemptedRollout,
+    AttemptStatus,
+    Rollout,
+    RolloutConfig,
+    RolloutMode,
+    RolloutStatus,
+)
 from relight.types.store import (
     UNSET,
+    AttemptChanges,
     Dispatch,
     EnqueueRolloutRequest,
     FilterLogic,
+    LightningStoreCapabilities,
+    LightningStoreStatistics,
     PaginatedResult,
     ResourcesUpdate,
+    RolloutChanges,
     SortOrder,
-    Span,
     Unset,
     Worker,
     WorkerStatus,
 )
+from relight.types.tracer import Span
 
 Changes = dict[str, Any]
 """Fields to change, and their values."""
@@ -44,8 +62,8 @@ class LightningStore(ABC):
 
     @property
     @abstractmethod
-    def capabilities(self) -> dict[str, bool]:
-        """Values of thread_safe, async_safe, zero_copy and otlp_traces; a missing one is false."""
+    def capabilities(self) -> LightningStoreCapabilities:
+        """What this store can do."""
 
     @abstractmethod
     def otlp_traces_endpoint(self) -> str:
@@ -56,13 +74,13 @@ class LightningStore(ABC):
         """
 
     @abstractmethod
-    async def statistics(self) -> dict[str, Any]:
-        """name, total_rollouts, total_attempts, total_spans, total_resources, total_workers, and uptime in seconds."""
+    async def statistics(self) -> LightningStoreStatistics:
+        """How much it holds."""
 
     async def start_rollout(
         self,
         input: Any,
-        mode: Mode | None = None,
+        mode: RolloutMode | None = None,
         resources_id: str | None = None,
         config: RolloutConfig | None = None,
         metadata: dict[str, Any] | None = None,
@@ -81,25 +99,30 @@ class LightningStore(ABC):
     async def enqueue_rollout(
         self,
         input: Any,
-        mode: Mode | None = None,
+        mode: RolloutMode | None = None,
         resources_id: str | None = None,
         config: RolloutConfig | None = None,
         metadata: dict[str, Any] | None = None,
         *,
         dispatch: Dispatch | None = None,
+        run: str | None = None,
         idempotency_key: str | None = None,
     ) -> Rollout:
         """Append a rollout to the queue, pinned to the newest version of its resources.
 
         Args:
             input: the task, any JSON value.
-            resources_id: by default the newest resources; if there are none yet, the rollout is pinned when it is first
-                opened. They may be added later, unless a workflow dispatches the rollout.
+            resources_id: by default the run's own, or without a run the newest resources; if there are none yet, the
+                rollout is pinned when it is first opened. They may be added later, unless a workflow dispatches the
+                rollout.
             dispatch: by the queue (default), or by a workflow.
+            run: an unfinished run. Its engines serve the rollout's model calls; the rollout waits while the run is
+                paused or has no engine ready, and is cancelled when the run ends. It is in none of the run's steps.
             idempotency_key: a second call with this key returns the rollout of the first.
 
         Raises:
-            NotFoundError: a workflow dispatches the rollout, and its resources are unknown.
+            NotFoundError: a workflow dispatches the rollout, and its resources are unknown; or the run is.
+            ConflictError: the run has ended, or is being cancelled.
         """
         (rollout,) = await self.enqueue_many_rollouts([_request(locals())], idempotency_key=idempotency_key)
         return rollout
@@ -166,7 +189,7 @@ class LightningStore(ABC):
         sort_order: SortOrder = "asc",
         limit: int = -1,
         offset: int = 0,
-        mode: Mode | None = None,
+        mode: RolloutMode | None = None,
         run: str | None = None,
         step: int | None = None,
         failure_class: str | None = None,
@@ -236,8 +259,12 @@ class LightningStore(ABC):
         """The resources that were added or updated last; None if there are none."""
 
     @abstractmethod
-    async def add_resources(self, resources: NamedResources) -> ResourcesUpdate:
-        """Store new resources as version 1."""
+    async def add_resources(self, resources: NamedResources, *, idempotency_key: str | None = None) -> ResourcesUpdate:
+        """Store new resources as version 1. A second call with this key returns those of the first.
+
+        Raises:
+            InvalidRequestError: they are none, or the key is that of other resources.
+        """
 
     @abstractmethod
     async def update_resources(self, resources_id: str, resources: NamedResources) -> ResourcesUpdate:
@@ -283,14 +310,15 @@ class LightningStore(ABC):
         self,
         rollout_id: str,
         input: Any | Unset = UNSET,
-        mode: Mode | Unset | None = UNSET,
+        mode: RolloutMode | Unset | None = UNSET,
         resources_id: str | Unset | None = UNSET,
         status: RolloutStatus | Unset = UNSET,
         config: RolloutConfig | Unset = UNSET,
         metadata: dict[str, Any] | Unset | None = UNSET,
     ) -> Rollout:
         """Change the given fields of a rollout. A terminal status ends its waits; `requeuing` queues it again."""
-        return await self._update_rollout(rollout_id, _given(locals(), without=("self", "rollout_id")))
+        changes = _given(RolloutChanges, locals(), without=("self", "rollout_id"))
+        return await self._update_rollout(rollout_id, changes)
 
     @abstractmethod
     async def _update_rollout(self, rollout_id: str, changes: Changes) -> Rollout: ...
@@ -309,7 +337,7 @@ class LightningStore(ABC):
 
         A superseded attempt may be closed, but not set to `preparing` or `running`.
         """
-        changes = _given(locals(), without=("self", "rollout_id", "attempt_id"))
+        changes = _given(AttemptChanges, locals(), without=("self", "rollout_id", "attempt_id"))
         return await self._update_attempt(rollout_id, attempt_id, changes)
 
     @abstractmethod
@@ -350,23 +378,30 @@ class LightningStore(ABC):
 
     @abstractmethod
     async def delete_rollout(self, rollout_id: str) -> None:
-        """Delete an ended rollout that belongs to no run, with its attempts, generations and spans.
+        """Delete an ended rollout from outside, with its attempts, generations and spans.
 
         Raises:
-            ConflictError: it has not ended, or it belongs to a run.
+            ConflictError: it has not ended, or a run planned it.
         """
 
 
 def _request(arguments: Mapping[str, Any]) -> EnqueueRolloutRequest:
-    """The new rollout that a call's arguments describe, not validated."""
+    """The new rollout that a call's arguments describe, not validated: the store does that."""
     return EnqueueRolloutRequest.model_construct(
         **{name: arguments.get(name) for name in EnqueueRolloutRequest.model_fields}
     )
 
 
-def _given(arguments: Mapping[str, Any], *, without: Sequence[str]) -> Changes:
-    """The arguments that were given; None for `metadata` means empty."""
+def _given(
+    kind: type[RolloutChanges | AttemptChanges], arguments: Mapping[str, Any], *, without: Sequence[str]
+) -> Changes:
+    """The arguments that were given, checked; None for `metadata` means empty.
+
+    Raises:
+        InvalidRequestError: names each that is invalid.
+    """
     changes = {name: value for name, value in arguments.items() if name not in without and not isinstance(value, Unset)}
-    if "metadata" in changes:
-        changes["metadata"] = changes["metadata"] or {}
-    return changes
+    if changes.get("metadata", ...) is None:
+        changes["metadata"] = {}
+    valid = checked(kind, changes)
+    return {name: getattr(valid, name) for name in changes}

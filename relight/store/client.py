@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 from urllib.parse import quote
 from uuid import uuid4
 
@@ -18,32 +18,33 @@ from pydantic_core import PydanticSerializationError, to_json
 from relight.errors import InvalidRequestError, NotFoundError, StoreError
 from relight.store.base import Changes, LightningStore
 from relight.store.queue.rules import statistics_of
-from relight.store.spans.otel import span_of
 from relight.store.storable import storable
 from relight.transport.retrying_http import REQUEST_SECONDS, RetryingHttpClient
+from relight.types.names import AGL_API
 from relight.types.queries import AttemptQuery, Query, ResourcesQuery, RolloutQuery, SpanQuery, WorkerQuery
 from relight.types.resources import NamedResources
 from relight.types.rollout import Attempt, AttemptedRollout, Rollout
 from relight.types.store import (
     UNSET,
     EnqueueRolloutRequest,
+    LightningStoreCapabilities,
+    LightningStoreStatistics,
     PaginatedResult,
     ResourcesUpdate,
-    Span,
     Unset,
     Worker,
 )
+from relight.types.tracer import Span
 
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
-PREFIX = "/v1/agl"
 ALL_FIELDS = {"Relight-Fields": "all"}
 WAIT_SECONDS = 20.0
 """One request of a long wait; shorter than the time after which a request is taken for lost."""
 CLOCK_SECONDS = 0.05
 
 
-class Page(BaseModel, Generic[T]):
+class QueryPage(BaseModel, Generic[T]):
     """A page as the service answers it."""
 
     items: list[T]
@@ -68,21 +69,21 @@ class LightningStoreClient(RetryingHttpClient, LightningStore):
     """`LightningStore` over HTTP. The token may lie in the URL: `http://relight:TOKEN@host:4747`."""
 
     @property
-    def capabilities(self) -> dict[str, bool]:
+    def capabilities(self) -> LightningStoreCapabilities:
         """A client goes anywhere."""
         return {"thread_safe": True, "async_safe": True, "zero_copy": True, "otlp_traces": True}
 
     def otlp_traces_endpoint(self) -> str:
         return f"{self.url}/v1/traces"
 
-    async def statistics(self) -> dict[str, Any]:
+    async def statistics(self) -> LightningStoreStatistics:
         """How much the store holds."""
-        return _read(OBJECT, await self._get("/statistics"))
+        return cast("LightningStoreStatistics", _read(OBJECT, await self._get("/statistics")))
 
     async def _start_rollout(
         self, request: EnqueueRolloutRequest, worker_id: str | None, idempotency_key: str | None
     ) -> AttemptedRollout:
-        body = {name: value for name, value in request if name != "dispatch"} | {"worker_id": worker_id}
+        body = {name: value for name, value in request if name not in ("dispatch", "run")} | {"worker_id": worker_id}
         return _read(AttemptedRollout, await self._post("/rollouts", body, key=idempotency_key or _new_key()))
 
     async def enqueue_many_rollouts(
@@ -115,7 +116,7 @@ class LightningStoreClient(RetryingHttpClient, LightningStore):
     ) -> Span | None:
         if sequence_id is None:
             sequence_id = await self.get_next_span_sequence_id(rollout_id, attempt_id)
-        return await self.add_span(span_of(rollout_id, attempt_id, sequence_id, readable_span))
+        return await self.add_span(Span.from_opentelemetry(readable_span, rollout_id, attempt_id, sequence_id))
 
     async def get_many_span_sequence_ids(self, rollout_attempt_ids: Sequence[tuple[str, str]]) -> list[int]:
         if not rollout_attempt_ids:
@@ -124,10 +125,10 @@ class LightningStoreClient(RetryingHttpClient, LightningStore):
         return _read(OBJECT, await self._post("/spans/next/many", {"attempts": pairs}, once=True))["sequence_ids"]
 
     async def _query_rollouts(self, query: RolloutQuery) -> PaginatedResult[Rollout]:
-        return await self._query("/rollouts/search", query, Page[AttemptedRollout | Rollout])
+        return await self._query("/rollouts/search", query, QueryPage[AttemptedRollout | Rollout])
 
     async def _query_attempts(self, rollout_id: str, query: AttemptQuery) -> PaginatedResult[Attempt]:
-        return await self._query(f"/rollouts/{_part(rollout_id)}/attempts/search", query, Page[Attempt])
+        return await self._query(f"/rollouts/{_part(rollout_id)}/attempts/search", query, QueryPage[Attempt])
 
     async def get_rollout_by_id(self, rollout_id: str) -> Rollout | AttemptedRollout | None:
         raw = await self._find(f"/rollouts/{_part(rollout_id)}")
@@ -138,7 +139,7 @@ class LightningStoreClient(RetryingHttpClient, LightningStore):
         return None if raw is None else _read(NULLABLE_ATTEMPT, raw)
 
     async def _query_resources(self, query: ResourcesQuery) -> PaginatedResult[ResourcesUpdate]:
-        return await self._query("/resources/search", query, Page[ResourcesUpdate])
+        return await self._query("/resources/search", query, QueryPage[ResourcesUpdate])
 
     async def get_resources_by_id(self, resources_id: str, version: int | None = None) -> ResourcesUpdate | None:
         asked = "" if version is None else f"?version={version}"
@@ -148,15 +149,15 @@ class LightningStoreClient(RetryingHttpClient, LightningStore):
     async def get_latest_resources(self) -> ResourcesUpdate | None:
         return _read(NULLABLE_RESOURCES, await self._get("/resources/latest"))
 
-    async def add_resources(self, resources: NamedResources) -> ResourcesUpdate:
-        return _read(ResourcesUpdate, await self._post("/resources", resources, key=_new_key()))
+    async def add_resources(self, resources: NamedResources, *, idempotency_key: str | None = None) -> ResourcesUpdate:
+        return _read(ResourcesUpdate, await self._post("/resources", resources, key=idempotency_key or _new_key()))
 
     async def update_resources(self, resources_id: str, resources: NamedResources) -> ResourcesUpdate:
         """Create it, or add a version, and one more where an answer was lost; rollouts stay with that of their pin."""
         return _read(ResourcesUpdate, await self._post(f"/resources/{_part(resources_id)}", resources))
 
     async def _query_spans(self, query: SpanQuery) -> PaginatedResult[Span]:
-        return await self._query("/spans/search", query, Page[Span])
+        return await self._query("/spans/search", query, QueryPage[Span])
 
     async def wait_for_rollouts(self, *, rollout_ids: Sequence[str], timeout: float | None = None) -> list[Rollout]:
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -179,7 +180,7 @@ class LightningStoreClient(RetryingHttpClient, LightningStore):
         return _read(Attempt, await self._post(path, changes))
 
     async def _query_workers(self, query: WorkerQuery) -> PaginatedResult[Worker]:
-        return await self._query("/workers/search", query, Page[Worker])
+        return await self._query("/workers/search", query, QueryPage[Worker])
 
     async def get_worker_by_id(self, worker_id: str) -> Worker | None:
         return _read(NULLABLE_WORKER, await self._get(f"/workers/{_part(worker_id)}"))
@@ -193,11 +194,11 @@ class LightningStoreClient(RetryingHttpClient, LightningStore):
         return _read(Rollout, await self._post(f"/rollouts/{_part(rollout_id)}/cancel", {"reason": reason}))
 
     async def delete_rollout(self, rollout_id: str) -> None:
-        """Remove an ended rollout of no run; where the answer was lost, it may be gone when it is sent again."""
-        await self.exchange("DELETE", f"{PREFIX}/rollouts/{_part(rollout_id)}", headers=ALL_FIELDS)
+        """Remove an ended rollout from outside; where the answer was lost, it may be gone when it is sent again."""
+        await self.exchange("DELETE", f"{AGL_API}/rollouts/{_part(rollout_id)}", headers=ALL_FIELDS)
 
     async def _get(self, path: str) -> bytes:
-        return await self.exchange("GET", PREFIX + path, headers=ALL_FIELDS)
+        return await self.exchange("GET", AGL_API + path, headers=ALL_FIELDS)
 
     async def _find(self, path: str) -> bytes | None:
         try:
@@ -216,10 +217,10 @@ class LightningStoreClient(RetryingHttpClient, LightningStore):
     ) -> bytes:
         headers = ALL_FIELDS | {"Idempotency-Key": key} if key else ALL_FIELDS
         return await self.exchange(
-            "POST", PREFIX + path, _encoded(body), headers=headers, once=once, answer_seconds=answer_seconds
+            "POST", AGL_API + path, _encoded(body), headers=headers, once=once, answer_seconds=answer_seconds
         )
 
-    async def _query(self, path: str, query: Query, answer: type[Page[Any]]) -> PaginatedResult[Any]:
+    async def _query(self, path: str, query: Query, answer: type[QueryPage[Any]]) -> PaginatedResult[Any]:
         limit = query.limit
         asked = limit if limit or query.after is not None else 1  # a page of none has a total, too
         found = _read(answer, await self._post(path, {**dict(query), "limit": asked}))
@@ -243,11 +244,22 @@ def _encoded(body: Any) -> bytes:
     try:
         return to_json(body, inf_nan_mode="null")
     except PydanticSerializationError as error:
-        plain = body.model_dump() if isinstance(body, BaseModel) else body
         try:
-            return to_json(storable(plain), inf_nan_mode="null")
+            return to_json(_storable(body, "body"), inf_nan_mode="null")
         except PydanticSerializationError:
             raise InvalidRequestError(f"a value can't be represented in JSON: {error}") from error
+
+
+def _storable(body: Any, field: str) -> Any:
+    """A body whose values can be stored, whatever models it consists of."""
+    if isinstance(body, BaseModel):
+        above = "" if field == "body" else f"{field}."
+        return {name: _storable(value, f"{above}{name}") for name, value in body}
+    if isinstance(body, dict) and field == "body":
+        return {name: _storable(value, name) for name, value in cast("dict[str, Any]", body).items()}
+    if isinstance(body, list) and body and isinstance(body[0], BaseModel):
+        return [_storable(item, f"{field}.{index}") for index, item in enumerate(cast("list[BaseModel]", body))]
+    return storable(body, field)
 
 
 def _read(kind: type[M] | TypeAdapter[T], raw: bytes) -> M | T:

@@ -25,8 +25,8 @@ LONGEST_RESPONSE_ID = 200
 """Ids of engines have about 45 characters; a provider's longer one is not indexed."""
 COMMITTED = CommitResult(state="committed")
 FOREIGN = CommitResult(state="conflict", reason="the token is not this attempt's")
-OVER = CommitResult(state="conflict", reason="the attempt is over")
-FIXED = {"new": COMMITTED, "committed": COMMITTED, "foreign": FOREIGN, "over": OVER}
+ATTEMPT_ENDED = CommitResult(state="conflict", reason="the attempt is over")
+FIXED = {"new": COMMITTED, "committed": COMMITTED, "foreign": FOREIGN, "over": ATTEMPT_ENDED}
 
 
 def to_json(content: Any) -> bytes:
@@ -55,7 +55,7 @@ def generation_items(number: int, item: GenerationRecord, redactor: Redactor) ->
     request, request_body = pack_body(item.request, redactor)
     response, response_body = pack_body(item.response, redactor)
     sampling = to_json(storable(item.sampling)).decode()
-    response_id = _response_id(item.response)
+    response_id = response_id_of(item.response)
     return [
         (
             number,
@@ -87,7 +87,7 @@ def generation_items(number: int, item: GenerationRecord, redactor: Redactor) ->
     ]
 
 
-def _response_id(response: Any) -> str | None:
+def response_id_of(response: Any) -> str | None:
     """The engine's id of an answer. Clients of the Messages and Responses APIs know the part after its last hyphen."""
     found = response.get("id") if isinstance(response, dict) else None
     return storable_text(found) if isinstance(found, str) and len(found) <= LONGEST_RESPONSE_ID else None

@@ -1,7 +1,7 @@
 """A Postgres connection that detects half-open connections, at this end and at the server's.
 
 If the path drops packets, both ends keep a connection that appears open. So a command that is late is checked on
-another connection: if the server does not work on it, its connection is dead, and the server is told to end the
+another connection: if the server does not work on it, its connection is dead, and the server is asked to end the
 session, which releases its locks. A command that is not answered in time closes its connection in any case. If the
 client can't tell the server, the server itself ends a transaction that waits too long for its next command.
 """
@@ -21,30 +21,16 @@ import asyncpg
 from relight.transport.keepalive import GONE_SECONDS, IDLE_SECONDS, INTERVAL_SECONDS, PROBES, keep_transport_alive
 
 CONNECT_SECONDS: Any = 10.0
-COMMAND_SECONDS: Any = 30.0
-"""Longest wait for an answer; commands that may take longer give their own limit."""
-LATE_SECONDS: Final = 4.0
-"""A command that takes longer is checked at this interval."""
-ON_ITS_WAY_SECONDS: Final = 3.0
-"""How long an answer may take from the server to here."""
-ASK_SECONDS: Any = 5.0
-CANCEL_SECONDS: Final = 5.0
-"""How long a cancelled command may take to end before its connection is closed."""
-PING_SECONDS: Final = 10.0
-"""The interval of checks on a connection that only listens, and how long an answer may take."""
-RESTED_SECONDS: Final = 5.0
-"""A pooled connection that was idle for this time is checked before use; the check may take as long."""
-PROBE_SECONDS: Final = 5.0
-"""The interval of new connections that only check whether the server accepts sessions."""
+CHECK_SECONDS: Any = 5.0
 IDLE_TRANSACTION_SECONDS: Final = 60
-UNANSWERED: Final = (
+UNREACHABLE_ERRORS: Final = (
     asyncpg.PostgresError,
     asyncpg.InterfaceError,
     asyncpg.InternalClientError,
     OSError,
     TimeoutError,
 )
-SESSION: Final = {
+SESSION_SETTINGS: Final = {
     "idle_in_transaction_session_timeout": f"{IDLE_TRANSACTION_SECONDS}s",
     "tcp_keepalives_idle": str(IDLE_SECONDS),
     "tcp_keepalives_interval": str(INTERVAL_SECONDS),
@@ -52,16 +38,18 @@ SESSION: Final = {
     "tcp_user_timeout": f"{GONE_SECONDS}s",
 }
 """Settings of the server's session. On a unix socket those for TCP have no effect."""
-SETTINGS = [f"set_config('{name}', '{value}', false)" for name, value in SESSION.items()]
-SET = f"select pid, backend_start, {', '.join(SETTINGS)} from pg_stat_activity where pid = pg_backend_pid()"
-AT_WORK: Final = """
+SETTING_CALLS = [f"set_config('{name}', '{value}', false)" for name, value in SESSION_SETTINGS.items()]
+BEGIN_SESSION_SQL = (
+    f"select pid, backend_start, {', '.join(SETTING_CALLS)} from pg_stat_activity where pid = pg_backend_pid()"
+)
+WORKS_FOR_SESSION_SQL: Final = """
 select wait_event is distinct from 'ClientRead' or state_change > clock_timestamp() - $3 * interval '1 s'
 from pg_stat_activity where pid = $1 and backend_start = $2
 """
 """Whether the server works for a session, or did just now, and does not wait for its next command. (The state alone is
 not enough: a session stays `active` between asyncpg's prepare and execute.)
 """
-END: Final = "select pg_terminate_backend(pid) from pg_stat_activity where pid = $1 and backend_start = $2"
+END_SESSION_SQL: Final = "select pg_terminate_backend(pid) from pg_stat_activity where pid = $1 and backend_start = $2"
 
 
 @dataclass(frozen=True)
@@ -76,6 +64,21 @@ class Session:
 class LiveConnection(asyncpg.Connection):
     """asyncpg's connection, except that it is closed if a command was lost or can't be cancelled."""
 
+    command_seconds: Any = 30.0
+    """Longest wait for an answer; commands that may take longer give their own limit."""
+    late_seconds = 4.0
+    """A command that takes longer is checked at this interval."""
+    on_its_way_seconds = 3.0
+    """How long an answer may take from the server to here."""
+    cancel_seconds = 5.0
+    """How long a cancelled command may take to end before its connection is closed."""
+    ping_seconds = 10.0
+    """The interval of checks on a connection that only listens, and how long an answer may take."""
+    rested_seconds = 5.0
+    """A pooled connection that was idle for this time is checked before use; the check may take as long."""
+    probe_seconds = 5.0
+    """The interval of new connections that only check whether the server accepts sessions."""
+
     def __init__(self, protocol: Any, transport: Any, *arguments: Any, **options: Any) -> None:
         super().__init__(protocol, transport, *arguments, **options)
         self.used_at = monotonic()
@@ -85,7 +88,7 @@ class LiveConnection(asyncpg.Connection):
 
     async def begin(self, url: str) -> None:
         """Set the session up. From now on late commands are checked on a connection to `url`."""
-        row: Any = await self.fetchrow(SET)
+        row: Any = await self.fetchrow(BEGIN_SESSION_SQL)
         self._session = Session(url, row["pid"], row["backend_start"])
 
     async def execute(self, query: str, *args: Any, timeout: float | None = None) -> str:
@@ -101,7 +104,7 @@ class LiveConnection(asyncpg.Connection):
     @contextmanager
     def _watched(self) -> Generator[None]:
         loop, watch = asyncio.get_running_loop(), cast("list[asyncio.Task[None]]", [])
-        timer = loop.call_later(LATE_SECONDS, lambda: watch.append(loop.create_task(self._ask_after())))
+        timer = loop.call_later(self.late_seconds, lambda: watch.append(loop.create_task(self._ask_after())))
         try:
             yield
         finally:
@@ -112,32 +115,36 @@ class LiveConnection(asyncpg.Connection):
     async def _ask_after(self) -> None:
         """Close this connection as soon as the server says that it does not work for it."""
         while self._session is not None and not self.is_closed():
-            if await end_idle_session(self._session):
+            if await self.end_idle(self._session):
                 self.terminate()
                 return
-            await asyncio.sleep(LATE_SECONDS)
+            await asyncio.sleep(self.late_seconds)
+
+    async def end_idle(self, session: Session) -> bool | None:
+        """As `end_idle_session`."""
+        return await end_idle_session(session, self.on_its_way_seconds)
 
     async def _cancel(self, waiter: Any, cancel_waiter: Any = None) -> None:
         """Limits the wait for a cancel, during which the pool can't reuse the connection."""
-        async with asyncio.timeout(CANCEL_SECONDS) as limit:
+        async with asyncio.timeout(self.cancel_seconds) as limit:
             await super()._cancel(waiter, cancel_waiter)
         if limit.expired():
             self.terminate()
 
 
-async def end_idle_session(session: Session) -> bool | None:
+async def end_idle_session(session: Session, on_its_way_seconds: float) -> bool | None:
     """End a session that waits for its client; returns whether it ended, now or before. None: the server does not
     answer.
     """
     try:
-        connection: Any = await asyncpg.connect(session.url, timeout=ASK_SECONDS, command_timeout=ASK_SECONDS)
-    except UNANSWERED:
+        connection: Any = await asyncpg.connect(session.url, timeout=CHECK_SECONDS, command_timeout=CHECK_SECONDS)
+    except UNREACHABLE_ERRORS:
         return None
     try:
-        idle = not await connection.fetchval(AT_WORK, session.pid, session.began_at, ON_ITS_WAY_SECONDS)
+        idle = not await connection.fetchval(WORKS_FOR_SESSION_SQL, session.pid, session.began_at, on_its_way_seconds)
         if idle:
-            await connection.fetchval(END, session.pid, session.began_at)
-    except UNANSWERED:
+            await connection.fetchval(END_SESSION_SQL, session.pid, session.began_at)
+    except UNREACHABLE_ERRORS:
         return None
     else:
         return idle
@@ -151,24 +158,23 @@ async def check_idle_connection(connection: Any) -> None:
     Raises:
         TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError: it is dead.
     """
-    if monotonic() - connection.used_at < RESTED_SECONDS:
+    if monotonic() - connection.used_at < connection.rested_seconds:
         return
     try:
-        await connection.execute("select 1", timeout=RESTED_SECONDS)
+        await connection.execute("select 1", timeout=connection.rested_seconds)
     except BaseException:
         connection.terminate()
         raise
 
 
-async def connect(url: str) -> Any:
+async def connect(url: str, kind: type[LiveConnection] = LiveConnection) -> Any:
     """A connection outside the pool.
 
     Raises:
         OSError, TimeoutError, asyncpg.PostgresError: out of reach.
     """
-    connection: Any = await asyncpg.connect(
-        url, timeout=CONNECT_SECONDS, command_timeout=COMMAND_SECONDS, connection_class=LiveConnection
-    )
+    timeouts = {"timeout": CONNECT_SECONDS, "command_timeout": kind.command_seconds}
+    connection: Any = await asyncpg.connect(url, **timeouts, connection_class=kind)
     await connection.begin(url)
     return connection
 
@@ -181,7 +187,7 @@ async def refuses_sessions(url: str) -> bool:
         connection: Any = await asyncpg.connect(url, timeout=CONNECT_SECONDS)
     except asyncpg.CannotConnectNowError:
         return True
-    except UNANSWERED:  # says nothing about open ones
+    except UNREACHABLE_ERRORS:  # says nothing about open ones
         return False
     connection.terminate()
     return False
@@ -191,7 +197,7 @@ async def keep_asking(connection: Any) -> None:
     """Check the connection periodically; returns when the server does not answer and the connection is closed."""
     try:
         while True:
-            await asyncio.sleep(PING_SECONDS)
-            await connection.execute("select 1", timeout=PING_SECONDS)
-    except UNANSWERED:
+            await asyncio.sleep(connection.ping_seconds)
+            await connection.execute("select 1", timeout=connection.ping_seconds)
+    except UNREACHABLE_ERRORS:
         connection.terminate()

@@ -30,7 +30,7 @@ async def listening(
         lost()
 
     async with translated():
-        connection = await connect(database.url)
+        connection = await connect(database.url, database.kind)
         database.listeners.add(connection)
         asking = asyncio.create_task(keep_asking(connection))
         try:

@@ -1,41 +1,44 @@
 """The rollout store on Postgres: queue, attempts, spans, resources and workers.
 
-The rules are SQL functions (migration 0004), one call for each operation. Concurrent requests (enqueuing, claiming,
-changes of attempts, spans) share a transaction and are answered after its commit. It dispatches nothing itself:
-workflows are started from the outbox, and the sweeper checks deadlines.
+The rules are SQL functions (`schema/12_queue.sql`, `schema/13_external_rollouts.sql`), one call for each operation.
+Concurrent requests (enqueuing, claiming, changes of attempts, spans) share a transaction and are answered after its
+commit. It dispatches nothing itself: workflows are started from the outbox, and the sweeper checks deadlines.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from relight.errors import NotFoundError
 from relight.store.attempts.postgres import attempt_key
 from relight.store.base import Changes, LightningStore
 from relight.store.database import Database
 from relight.store.queue import reads, rows
+from relight.store.queue.idempotency_keys import rollouts_hash
 from relight.store.queue.rollout_waits import Waits
 from relight.store.queue.rules import statistics_of, unknown_resources
 from relight.store.queue.writes import Writes
 from relight.store.spans.ingest import SpanIngest
-from relight.store.spans.otel import span_of
-from relight.store.storable import storable, storable_text
+from relight.store.storable import optional_text, storable, storable_text
 from relight.types.queries import AttemptQuery, ResourcesQuery, RolloutQuery, SpanQuery, WorkerQuery
 from relight.types.resources import NamedResources
 from relight.types.rollout import Attempt, AttemptedRollout, Rollout
 from relight.types.store import (
     UNSET,
     EnqueueRolloutRequest,
+    LightningStoreCapabilities,
+    LightningStoreStatistics,
     PaginatedResult,
     ResourcesUpdate,
-    Span,
     Unset,
     Worker,
 )
+from relight.types.tracer import Span
 
 NAME = "PostgresLightningStore"
+_id, _text = storable_text, optional_text
 
 
 class PostgresLightningStore(LightningStore):
@@ -61,7 +64,7 @@ class PostgresLightningStore(LightningStore):
         await self.waits.aclose()
 
     @property
-    def capabilities(self) -> dict[str, bool]:
+    def capabilities(self) -> LightningStoreCapabilities:
         return {
             "thread_safe": False,
             "async_safe": True,
@@ -79,18 +82,21 @@ class PostgresLightningStore(LightningStore):
             raise NotImplementedError("this store takes no OTLP; the store service does, under /v1/traces")
         return self._otlp_url
 
-    async def statistics(self) -> dict[str, Any]:
+    async def statistics(self) -> LightningStoreStatistics:
         """What there is, and for how long this process has been serving it."""
         counts = await self.database.row("lightning_statistics")
-        return {"name": NAME, **dict(counts or {}), "uptime": time.monotonic() - self._born}
+        held = {"name": NAME, **dict(counts or {}), "uptime": time.monotonic() - self._born}
+        return cast("LightningStoreStatistics", held)
 
     async def _start_rollout(
         self, request: EnqueueRolloutRequest, worker_id: str | None, idempotency_key: str | None
     ) -> AttemptedRollout:
-        offer = self._writes.offer()
-        row = await self.database.value(
-            "start_rollout", _text(idempotency_key), rows.new_rollout(request), *offer, _text(worker_id)
-        )
+        key, attempt = _text(idempotency_key), self._writes.new_attempt()
+        request = rows.checked_request(request)
+        given = rows.new_rollout(request) | {
+            "request_hash": None if key is None else rollouts_hash([request], worker_id)
+        }
+        row = await self.database.value("start_rollout", key, given, *attempt, _text(worker_id))
         return rows.attempted(row)
 
     async def enqueue_many_rollouts(
@@ -99,8 +105,9 @@ class PostgresLightningStore(LightningStore):
         """Several, in order, in one transaction; those with a workflow are started once it is committed."""
         if not rollouts:
             return []
+        rollouts = rows.checked_requests(rollouts)
         by_workflow = [request for request in rollouts if request.dispatch and request.dispatch.by == "workflow"]
-        named = {_id(request.resources_id) for request in by_workflow if request.resources_id is not None}
+        named = {request.resources_id for request in by_workflow if request.resources_id is not None}
         if named and (unknown := await self.database.row("unknown_resources", sorted(named))):
             raise unknown_resources(unknown["resources_id"])
         return await self._writes.enqueue(rollouts, _text(idempotency_key))
@@ -114,7 +121,7 @@ class PostgresLightningStore(LightningStore):
         return await self._writes.claim(limit, _text(worker_id), _text(idempotency_key))
 
     async def start_attempt(self, rollout_id: str, worker_id: str | None = None) -> AttemptedRollout:
-        row = await self.database.value("start_attempt", _id(rollout_id), *self._writes.offer(), _text(worker_id))
+        row = await self.database.value("start_attempt", _id(rollout_id), *self._writes.new_attempt(), _text(worker_id))
         return rows.attempted(row)
 
     async def add_span(self, span: Span) -> Span | None:
@@ -135,7 +142,7 @@ class PostgresLightningStore(LightningStore):
     ) -> Span | None:
         """Keep an OpenTelemetry `ReadableSpan`; without a number it gets the next one."""
         number = -1 if sequence_id is None else sequence_id
-        return await self.add_span(span_of(rollout_id, attempt_id, number, readable_span))
+        return await self.add_span(Span.from_opentelemetry(readable_span, rollout_id, attempt_id, number))
 
     async def get_many_span_sequence_ids(self, rollout_attempt_ids: Sequence[tuple[str, str]]) -> list[int]:
         if not rollout_attempt_ids:
@@ -168,29 +175,33 @@ class PostgresLightningStore(LightningStore):
         row = await self.database.row("get_latest_resources")
         return None if row is None else rows.resources_of(row)
 
-    async def add_resources(self, resources: NamedResources) -> ResourcesUpdate:
-        row = await self.database.one("add_lightning_resources", rows.new_id("rs"), rows.resources_json(resources))
-        return rows.resources_of(row)
+    async def add_resources(self, resources: NamedResources, *, idempotency_key: str | None = None) -> ResourcesUpdate:
+        key = _text(idempotency_key)
+        resources_id = rows.new_resources_id(key)
+        row = await self.database.row("add_lightning_resources", resources_id, rows.resources_json(resources))
+        kept = row or await self.database.one("get_lightning_resources", resources_id, 1)
+        return rows.of_key(rows.resources_of(kept), resources, key)
 
     async def update_resources(self, resources_id: str, resources: NamedResources) -> ResourcesUpdate:
         row = await self.database.one("update_lightning_resources", _id(resources_id), rows.resources_json(resources))
         return rows.resources_of(row)
 
     async def _query_spans(self, query: SpanQuery) -> PaginatedResult[Span]:
-        return await reads.query_spans(self.database, query, _id(query.rollout_id), _text(query.attempt_id))
+        return await reads.query_spans(self.database, query)
 
     async def wait_for_rollouts(self, *, rollout_ids: Sequence[str], timeout: float | None = None) -> list[Rollout]:
         return await self.waits.wait([_id(rollout_id) for rollout_id in rollout_ids], timeout)
 
     async def _update_rollout(self, rollout_id: str, changes: Changes) -> Rollout:
         row = {
-            name: rows.config_json(value) if name == "config" else storable(value) for name, value in changes.items()
+            name: rows.config_json(value) if name == "config" else storable(value, name)
+            for name, value in changes.items()
         }
         return rows.rollout_of(await self.database.value("update_rollout", _id(rollout_id), row))
 
     async def _update_attempt(self, rollout_id: str, attempt_id: str, changes: Changes) -> Attempt:
         ids = {"rollout_id": _id(rollout_id), "attempt_id": _id(attempt_id)}
-        return await self._writes.change_attempt(ids | {name: storable(value) for name, value in changes.items()})
+        return await self._writes.change_attempt(ids | {name: storable(value, name) for name, value in changes.items()})
 
     async def _query_workers(self, query: WorkerQuery) -> PaginatedResult[Worker]:
         return await reads.query_workers(self.database, query)
@@ -201,7 +212,8 @@ class PostgresLightningStore(LightningStore):
 
     async def update_worker(self, worker_id: str, heartbeat_stats: dict[str, Any] | Unset = UNSET) -> Worker:
         stats = statistics_of(heartbeat_stats)
-        row = await self.database.one("worker_heartbeat", _id(worker_id), stats if stats is None else storable(stats))
+        stored = None if stats is None else storable(stats, "heartbeat_stats")
+        row = await self.database.one("worker_heartbeat", _id(worker_id), stored)
         return rows.worker_of(row)
 
     async def cancel_rollout(self, rollout_id: str, reason: str = "cancelled") -> Rollout:
@@ -210,11 +222,3 @@ class PostgresLightningStore(LightningStore):
 
     async def delete_rollout(self, rollout_id: str) -> None:
         await self.database.execute("delete_rollout", _id(rollout_id))
-
-
-def _id(text: str) -> str:
-    return storable_text(text)
-
-
-def _text(text: str | None) -> str | None:
-    return None if text is None else storable_text(text)

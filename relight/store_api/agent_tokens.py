@@ -1,7 +1,7 @@
 """Looks up the attempt of a token, with which an agent may write only its own attempt's spans.
 
-A token is valid while its attempt is open and for a minute after, for exporters that flush at the end; not once its
-rollout is cancelled.
+A token is valid while its attempt is open. If the attempt ended by itself, it is valid for a minute more, for exporters
+that flush at the end; not if the platform ended it, once a newer attempt exists, or once its rollout is cancelled.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from relight.store.attempts.tokens import TOKEN_PREFIX, token_hash
+from relight.store.attempts.attempt_tokens import TOKEN_PREFIX, token_hash
 
 AGENT_KEY = "relight.agent"
 """Key of the ASGI scope for the attempt whose agent sent a request; absent for the administrator."""
-CACHED_SECONDS = 2.0
+CACHED_SECONDS = 0.5
 MAX_CACHED = 4096
 
 
@@ -25,11 +25,11 @@ class Agent:
     rollout_id: str
     attempt_id: str
     graded: bool
-    """A grader judges it: rewards that it gives itself don't count."""
+    """A grader gives its reward: rewards that the agent emits don't count."""
 
 
 class AgentTokens:
-    """Looks up tokens, and caches those that it found for 2 s."""
+    """Looks up tokens, and caches those that it found for half a second."""
 
     def __init__(self, agent_of_token: Callable[[str], Awaitable[Agent | None]]) -> None:
         self._agent_of_token = agent_of_token

@@ -6,7 +6,6 @@ Queries are in `agl_queries`.
 
 from __future__ import annotations
 
-from hashlib import sha256
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -25,14 +24,16 @@ from relight.store_api.agl_answers import (
     span_json,
     whole,
 )
-from relight.store_api.agl_calls import PREFIX, AglCall, Routes, call_of, raw_json
+from relight.store_api.agl_calls import AglCall, Routes, call_of, raw_json
 from relight.store_api.agl_wait import unless_gone
 from relight.store_api.grants import own_body
+from relight.types.names import AGL_API
 from relight.types.rollout import Attempt, AttemptedRollout, Rollout
-from relight.types.store import UNSET, ResourcesUpdate, Span, Worker
+from relight.types.store import UNSET, ResourcesUpdate, Worker
+from relight.types.tracer import Span
 
 NULL = b"null"
-router = APIRouter(prefix=PREFIX, tags=["rollout store"])
+router = APIRouter(prefix=AGL_API, tags=["rollout store"])
 routes = Routes(router)
 
 
@@ -130,7 +131,7 @@ async def update_rollout(call: AglCall, body: bodies.UpdateRolloutRequest) -> by
 
 @routes.bare("DELETE", "/rollouts/{rollout_id}", None)
 async def delete_rollout(call: AglCall) -> bytes:
-    """Remove an ended rollout of no run, with all that belongs to it."""
+    """Remove an ended rollout from outside, with all that belongs to it."""
     await call.retried(lambda: call.store.delete_rollout(call.path["rollout_id"]))
     return NULL
 
@@ -186,11 +187,7 @@ async def update_worker(call: AglCall, body: bodies.UpdateWorkerRequest) -> byte
 @routes.post("/resources", bodies.Resources, ResourcesUpdate, 201)
 async def add_resources(call: AglCall, body: bodies.Resources) -> bytes:
     """Store new resources. Requests with the same idempotency key create them once."""
-    if call.key is None:
-        return whole(await call.store.add_resources(body.root))
-    resources_id = "rs-" + sha256(call.key.encode()).hexdigest()[:12]
-    there = await call.retried(lambda: call.store.get_resources_by_id(resources_id))
-    return whole(there or await call.retried(lambda: call.store.update_resources(resources_id, body.root)))
+    return whole(await call.keyed(lambda: call.store.add_resources(body.root, idempotency_key=call.key)))
 
 
 @routes.bare("GET", "/resources/latest", ResourcesUpdate | None)

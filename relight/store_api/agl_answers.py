@@ -13,7 +13,8 @@ from pydantic import BaseModel
 from pydantic_core import to_json
 
 from relight.types.rollout import Attempt, AttemptedRollout, Rollout, RolloutConfig
-from relight.types.store import PaginatedResult, Span
+from relight.types.store import PaginatedResult
+from relight.types.tracer import Span, as_plain
 
 ROLLOUT_FIELDS = ("rollout_id", "input", "start_time", "end_time", "mode", "resources_id", "status", "metadata")
 ATTEMPT_FIELDS = (
@@ -27,9 +28,6 @@ ATTEMPT_FIELDS = (
     "last_heartbeat_time",
     "metadata",
 )
-CONTEXT = {"trace_id": "", "span_id": "", "is_remote": False, "trace_state": {}}
-RESOURCE = {"attributes": {}, "schema_url": ""}
-EVENT = {"name": "", "attributes": {}}
 
 
 def dump(value: Any) -> bytes:
@@ -47,9 +45,9 @@ def listed(items: Iterable[bytes]) -> bytes:
 
 def page(result: PaginatedResult[Any], encode: Callable[[Any], bytes], cursor: str | None = None) -> bytes:
     """0.3's page object; with a cursor, also the `next` one."""
-    place = b',"limit":%d,"offset":%d,"total":%d' % (result.limit, result.offset, result.total)
+    bounds = b',"limit":%d,"offset":%d,"total":%d' % (result.limit, result.offset, result.total)
     following = b',"next":' + orjson.dumps(result.next) if cursor is not None else b""
-    return b'{"items":' + listed(encode(item) for item in result) + place + following + b"}"
+    return b'{"items":' + listed(encode(item) for item in result) + bounds + following + b"}"
 
 
 def whole(model: BaseModel, complete: bool = True) -> bytes:
@@ -105,27 +103,11 @@ def _plain_attempt(attempt: Attempt) -> dict[str, Any]:
 
 
 def _plain_span(span: Span) -> dict[str, Any]:
-    plain: dict[str, Any] = dict(span.__dict__)
-    plain.update(span.__pydantic_extra__ or {})
+    plain: dict[str, Any] = as_plain(span)
     plain["status"] = {"status_code": span.status.status_code, "description": span.status.description}
-    plain["attributes"] = _flat(span.attributes)
-    plain["resource"] = RESOURCE | span.resource
-    plain["resource"]["attributes"] = _flat(plain["resource"]["attributes"])
-    if span.events:
-        plain["events"] = [EVENT | one | {"attributes": _flat(one.get("attributes"))} for one in span.events]
-    if span.links:
-        plain["links"] = [_plain_link(link) for link in span.links]
-    for name in ("context", "parent"):
-        if plain[name] is not None:
-            plain[name] = CONTEXT | plain[name]
+    for part in (plain, plain["resource"], *plain["events"], *plain["links"]):
+        part["attributes"] = _flat(part["attributes"])
     return plain
-
-
-def _plain_link(link: dict[str, Any]) -> dict[str, Any]:
-    if "context" in link:
-        return link | {"context": CONTEXT | link["context"]}
-    ours = {name: link[name] for name in CONTEXT if name in link}
-    return {"context": CONTEXT | ours, "attributes": _flat(link.get("attributes"))}
 
 
 def _flat(attributes: Any) -> dict[str, Any]:

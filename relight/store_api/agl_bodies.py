@@ -6,13 +6,13 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, RootModel
 
-from relight.types.queries import AttemptQuery, ResourcesQuery, RolloutQuery, SpanQuery, WorkerQuery
+from relight.types.queries import MAX_PAGE, AttemptQuery, ResourcesQuery, RolloutQuery, SpanQuery, WorkerQuery
 from relight.types.resources import NamedResources
-from relight.types.rollout import AttemptStatus, Mode, RolloutConfig, RolloutStatus
-from relight.types.store import EnqueueRolloutRequest, Span
+from relight.types.rollout import AttemptStatus, RolloutConfig, RolloutMode, RolloutStatus
+from relight.types.store import EnqueueRolloutRequest
+from relight.types.tracer import Span
 
 MAX_WAIT_SECONDS = 60.0
-MAX_PAGE = 1000
 
 
 class Strict(BaseModel):
@@ -38,7 +38,7 @@ class StartRequest(Strict):
     """A rollout that begins at once."""
 
     input: Any
-    mode: Mode | None = None
+    mode: RolloutMode | None = None
     resources_id: str | None = None
     config: RolloutConfig | None = None
     metadata: dict[str, Any] | None = None
@@ -61,7 +61,7 @@ class UpdateRolloutRequest(Strict):
     """Fields to change; those that are not given stay as they are."""
 
     input: Any = None
-    mode: Mode | None = None
+    mode: RolloutMode | None = None
     resources_id: str | None = None
     status: RolloutStatus | None = None
     config: RolloutConfig | None = None

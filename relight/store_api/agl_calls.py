@@ -15,13 +15,13 @@ from pydantic import BaseModel
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from relight.errors import InvalidRequestError
 from relight.store.base import LightningStore
 from relight.store_api.attempt_resources import AttemptResources
-from relight.store_api.grants import own_body
-from relight.store_api.routes import REFERENCE, bodies, parse_body
-from relight.store_api.service import StoreService
+from relight.store_api.grants import limited_grant, own_body
+from relight.store_api.group_commit_store import GroupCommitStore
+from relight.store_api.routes import Endpoint, add_route, body_schema, parse_body
 
-PREFIX = "/v1/agl"
 JSON = "application/json"
 KEY_HEADER = "idempotency-key"
 FIELDS_HEADER = "relight-fields"
@@ -33,7 +33,7 @@ Answer = TypeVar("Answer")
 class RawRoute(APIRoute):
     """A route whose endpoint takes the request and answers a response."""
 
-    def __init__(self, path: str, endpoint: Callable[[Request], Awaitable[Response]], **options: Any) -> None:
+    def __init__(self, path: str, endpoint: Endpoint, **options: Any) -> None:
         super().__init__(path, endpoint, **options)
 
         async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -64,12 +64,22 @@ class AglCall:
 
     @property
     def key(self) -> str | None:
-        """The caller's idempotency key."""
-        return self.request.headers.get(KEY_HEADER, "")[:MAX_KEY_CHARACTERS] or None
+        """The caller's idempotency key; with a token of one run, a key of that run.
+
+        Raises:
+            InvalidRequestError: it is too long to be kept.
+        """
+        key = self.request.headers.get(KEY_HEADER) or None
+        if key and len(key) > MAX_KEY_CHARACTERS:
+            raise InvalidRequestError(
+                f"Idempotency-Key: {len(key)} characters are too long; send at most {MAX_KEY_CHARACTERS}"
+            )
+        grant = limited_grant(self.request)
+        return f"{grant.run}/{key}" if key and grant else key
 
     async def retried(self, work: Callable[[], Awaitable[Answer]]) -> Answer:
         """Execute an idempotent call; repeat it while Postgres does not answer."""
-        service: StoreService = self.request.app.state.service
+        service: GroupCommitStore = self.request.app.state.service
         return await service.retried(work)
 
     async def keyed(self, work: Callable[[], Awaitable[Answer]]) -> Answer:
@@ -87,6 +97,10 @@ def raw_json(content: bytes, status: int = 200) -> Response:
     return Response(content, status, media_type=JSON)
 
 
+Handler = Callable[[AglCall, Body], Awaitable[bytes]]
+BareHandler = Callable[[AglCall], Awaitable[bytes]]
+
+
 class Routes:
     """A router whose handlers take a `AglCall` and their body."""
 
@@ -95,33 +109,29 @@ class Routes:
 
     def post(
         self, path: str, body: type[Body], answer: Any, status: int = 200, *, optional: bool = False
-    ) -> Callable[[Callable[[AglCall, Body], Awaitable[bytes]]], Callable[[AglCall, Body], Awaitable[bytes]]]:
+    ) -> Callable[[Handler[Body]], Handler[Body]]:
         """Register a handler with a body. An optional body may be empty or null."""
 
-        def register(
-            handle: Callable[[AglCall, Body], Awaitable[bytes]],
-        ) -> Callable[[AglCall, Body], Awaitable[bytes]]:
+        def register(handle: Handler[Body]) -> Handler[Body]:
             async def endpoint(request: Request) -> Response:
                 raw = await request.body()
                 parsed = parse_body(body, b"{}" if optional and raw.strip() in (b"", b"null") else raw)
                 return raw_json(await handle(await call_of(request), await own_body(request, parsed)), status)
 
-            bodies.append(body)
-            self._add("POST", path, endpoint, handle, answer, status, _body_schema(body, required=not optional))
+            schema = body_schema(body, required=not optional)
+            self._add("POST", path, endpoint, handle, answer, schema, status_code=status)
             return handle
 
         return register
 
-    def bare(
-        self, method: str, path: str, answer: Any, status: int = 200
-    ) -> Callable[[Callable[[AglCall], Awaitable[bytes]]], Callable[[AglCall], Awaitable[bytes]]]:
+    def bare(self, method: str, path: str, answer: Any) -> Callable[[BareHandler], BareHandler]:
         """Register a handler without a body."""
 
-        def register(handle: Callable[[AglCall], Awaitable[bytes]]) -> Callable[[AglCall], Awaitable[bytes]]:
+        def register(handle: BareHandler) -> BareHandler:
             async def endpoint(request: Request) -> Response:
-                return raw_json(await handle(await call_of(request)), status)
+                return raw_json(await handle(await call_of(request)))
 
-            self._add(method, path, endpoint, handle, answer, status, {})
+            self._add(method, path, endpoint, handle, answer, {})
             return handle
 
         return register
@@ -130,24 +140,14 @@ class Routes:
         self,
         method: str,
         path: str,
-        endpoint: Callable[[Request], Awaitable[Response]],
-        handle: Callable[..., Any],
+        endpoint: Endpoint,
+        handle: Any,
         answer: Any,
-        status: int,
-        extra: dict[str, Any],
+        schema: dict[str, Any],
+        **options: Any,
     ) -> None:
-        self.router.add_api_route(
-            path,
-            endpoint,
-            methods=[method],
-            name=handle.__name__,
-            summary=(handle.__doc__ or "").strip(),
-            response_model=None,
-            responses={status: {"model": answer}},
-            status_code=status,
-            openapi_extra=extra | in_path(path),
-            route_class_override=RawRoute,
-        )
+        options |= {"methods": [method], "route_class_override": RawRoute, "openapi_extra": schema | in_path(path)}
+        add_route(self.router, path, endpoint, handle, answer, **options)
 
 
 def in_path(path: str) -> dict[str, Any]:
@@ -155,8 +155,3 @@ def in_path(path: str) -> dict[str, Any]:
     names = [part[1:-1] for part in path.split("/") if part.startswith("{")]
     parameters = [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
     return {"parameters": parameters} if parameters else {}
-
-
-def _body_schema(body: type[BaseModel], *, required: bool) -> dict[str, Any]:
-    schema = {"$ref": REFERENCE.format(model=body.__name__)}
-    return {"requestBody": {"required": required, "content": {JSON: {"schema": schema}}}}

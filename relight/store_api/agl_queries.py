@@ -12,13 +12,15 @@ from starlette.responses import Response
 from relight.store_api import agl_bodies
 from relight.store_api.agl_answers import attempt_json, page, rollout_json, span_json, whole
 from relight.store_api.agl_bodies import Search
-from relight.store_api.agl_calls import PREFIX, AglCall, Routes, call_of, in_path, raw_json
+from relight.store_api.agl_calls import AglCall, Routes, call_of, in_path, raw_json
 from relight.store_api.grants import own_body
+from relight.types.names import AGL_API
 from relight.types.queries import Query as StoreQuery
 from relight.types.rollout import Attempt, Rollout
-from relight.types.store import ResourcesUpdate, Span, Worker
+from relight.types.store import ResourcesUpdate, Worker
+from relight.types.tracer import Span
 
-router = APIRouter(prefix=PREFIX, tags=["rollout store"])
+router = APIRouter(prefix=AGL_API, tags=["rollout store"])
 routes = Routes(router)
 PAGE = dict[str, Any]
 UNSORTABLE = frozenset(
@@ -45,7 +47,7 @@ def check_page(query: StoreQuery, kind: Kind) -> None:
 
 
 def register(name: str, path: str, kind: Kind, body: type[Search], encode: Callable[[Any, bool], bytes]) -> None:
-    """Both routes to the store's `query_<name>`; `encode` is told whether all fields are wanted."""
+    """Both routes to the store's `query_<name>`; `encode` gets whether all fields are wanted."""
 
     async def search(call: AglCall, query: Search) -> bytes:
         check_page(query, kind)

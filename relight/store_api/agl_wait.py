@@ -7,6 +7,7 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from fastapi import Request
+from starlette.types import Receive
 
 from relight.errors import OverloadedError
 
@@ -21,7 +22,7 @@ async def unless_gone(request: Request, work: Coroutine[Any, Any, Answer]) -> An
     """
     ended: asyncio.Event = request.app.state.ending
     task = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(_left(request))
+    gone = asyncio.ensure_future(until_disconnected(request.receive))
     ending = asyncio.ensure_future(ended.wait())
     try:
         await asyncio.wait({task, gone, ending}, return_when=asyncio.FIRST_COMPLETED)
@@ -36,6 +37,7 @@ async def unless_gone(request: Request, work: Coroutine[Any, Any, Answer]) -> An
         await asyncio.gather(task, gone, ending, return_exceptions=True)
 
 
-async def _left(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
+async def until_disconnected(receive: Receive) -> None:
+    """Wait until the caller disconnects. To be called once the body is read."""
+    while (await receive())["type"] != "http.disconnect":
         pass

@@ -13,19 +13,19 @@ from starlette.responses import Response
 
 from relight.errors import ConfigError, NeedsPostgresError
 from relight.observability.metrics import HttpMetrics
+from relight.store.attempts.attempt_tokens import runner_token
 from relight.store_api import agl, agl_queries, command_routes, datasets, events, metrics, otlp, routes, view_routes
 from relight.store_api.access import AccessMiddleware
 from relight.store_api.agent_tokens import AgentTokens
 from relight.store_api.attempt_resources import AttemptResources
 from relight.store_api.backends import Backend
 from relight.store_api.grants import Grants
+from relight.store_api.group_commit_store import GroupCommitStore
 from relight.store_api.problems import add_problem_handlers
+from relight.store_api.request_budgets import MAX_TOTAL_BYTES
 from relight.store_api.request_counter import CountRequests, Requests
-from relight.store_api.service import StoreService
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
-MAX_TOTAL_BYTES = 256 * 1024 * 1024
-"""Bodies of all requests under way; requests above it get 503."""
 ROUTED = (metrics, routes, datasets, view_routes, events, command_routes, agl_queries, agl, otlp)
 """The first matching route counts: `events` is not a command, and `search` is not a rollout's id."""
 ON_POSTGRES = (datasets, view_routes, events, command_routes)
@@ -58,6 +58,7 @@ def create_app(
 
     app = FastAPI(title="Relight store", version=version("relight"), lifespan=lifespan, docs_url=None, redoc_url=None)
     _fill_state(app, backend, retry_seconds, gateway_url)
+    app.state.grants = Grants(backend.database, runner_token(token)) if backend.database else None
     app.add_api_route("/healthz", _healthz, include_in_schema=False)
     app.add_api_route("/readyz", _ready_route(backend), include_in_schema=False)
     for module in ROUTED:
@@ -83,13 +84,12 @@ def _fill_state(app: FastAPI, backend: Backend, retry_seconds: float, gateway_ur
     database, state = backend.database, app.state
     state.backend = backend
     state.database = database
-    state.service = StoreService(backend.attempts, retry_seconds)
+    state.service = GroupCommitStore(backend.attempts, retry_seconds)
     state.otlp = otlp.Otlp(backend.spans)
     state.attempt_resources = AttemptResources(backend, gateway_url)
     state.ending = asyncio.Event()
     state.streams = events.Streams(database, state.ending) if database else None
-    state.grants = Grants(database) if database else None
-    state.snapshot = metrics.Snapshot(database) if database else None
+    state.snapshot = metrics.PostgresFigures(database) if database else None
     state.requests = Requests()
 
 

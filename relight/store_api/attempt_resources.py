@@ -1,9 +1,10 @@
 """The resources of an external runner's attempt, with the address and the key of its model calls.
 
 0.3's runner requests the resources that its claim names. If they hold a model at the gateway without a key, or a newer
-version exists than the one that the rollout is pinned to, the claim names resources of this attempt instead:
-`<id>~<attempt>~<seal>`. For these the service returns the rollout's version with the key filled in. Only that runner
-gets the name, and the seal can't be guessed. The key is not stored, and valid while the attempt is open.
+version exists than the one that the rollout is pinned to, or the rollout has a run, the claim names resources of this
+attempt instead: `<id>~<attempt>~<seal>`. For these the service returns the rollout's version with the key filled in
+and, where the run has engines, with the policy as `main_llm`. Only that runner gets the name, and the seal can't be
+guessed. The key is not stored, and valid while the attempt is open.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ import hmac
 from base64 import urlsafe_b64encode
 from typing import TypeGuard
 
+from relight.store.attempts.attempt_tokens import attempt_token
 from relight.store.attempts.bound_resources import AttemptEndpoint, is_at_gateway
-from relight.store.attempts.tokens import attempt_token
 from relight.store.base import LightningStore
 from relight.store_api.backends import Backend
-from relight.types.resources import LLM, PromptTemplate, ProxyLLM, ResourceUnion
+from relight.types.resources import LLM, MAIN_LLM, PromptTemplate, ProxyLLM, ResourceUnion
 from relight.types.rollout import AttemptedRollout
 from relight.types.store import ResourcesUpdate
 
@@ -40,7 +41,8 @@ class AttemptResources:
         if resources_id is None or version is None:
             return rollout
         newest = await self._backend.newest_resources_version(resources_id)
-        if version == newest and not await self._calls_gateway(store, resources_id, version):
+        plain = rollout.run is None and version == newest
+        if plain and not await self._calls_gateway(store, resources_id, version):
             return rollout
         bound = await self._bound_id(resources_id, rollout.attempt.attempt_id)
         return rollout.model_copy(update={"resources_id": bound})
@@ -67,11 +69,13 @@ class AttemptResources:
         if update is None:
             return None
         token = attempt_token(await self._attempt_key(), attempt_id)
-        place = AttemptEndpoint(self._gateway_url or "", None, pin.rollout_id, attempt_id)
+        endpoint = AttemptEndpoint(self._gateway_url or "", pin.policy, pin.rollout_id, attempt_id)
         filled = {
-            name: place.bound(resource, token) if self._is_at_gateway(resource) else resource
+            name: endpoint.bound(resource, token) if self._is_at_gateway(resource) else resource
             for name, resource in update.resources.items()
         }
+        if pin.policy and self._gateway_url is not None:  # 0.3's agents take the first model that they find
+            filled = {MAIN_LLM: endpoint.policy_model(token)} | {k: v for k, v in filled.items() if k != MAIN_LLM}
         return update.model_copy(update={"resources_id": resources_id, "resources": filled})
 
     async def _calls_gateway(self, store: LightningStore, resources_id: str, version: int) -> bool:

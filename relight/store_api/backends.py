@@ -1,6 +1,6 @@
-"""What the service serves: the store on Postgres, or the tables of one in memory.
+"""The backends of the store service: a store on Postgres, and one in memory.
 
-Each has both protocols over the same rows, and answers what the service asks of them beside the protocols.
+A backend has the attempt store and the rollout store over the same rows, and the further queries of the service.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from relight.store.attempts.base import AttemptStore
 from relight.store.attempts.postgres import attempt_key
 from relight.store.base import LightningStore
 from relight.store.database import Database
-from relight.store.memory.attempts import MemoryStore
+from relight.store.memory.attempts import MemoryAttemptStore
 from relight.store.memory.lightning import InMemoryLightningStore
+from relight.store.memory.rows import AttemptRow, RolloutRow
 from relight.store.memory.spans import MemorySpans
 from relight.store.postgres import PostgresLightningStore
 from relight.store.spans.ingest import SpanIngest, SpanSink
 from relight.store_api.agent_tokens import Agent
-from relight.types.rollout import RolloutStatus
+from relight.types.rollout import FailureClass, RolloutStatus
 
 AFTER_END_SECONDS = 60.0
 """How long a token outlives its attempt, for exporters that flush at the end; on Postgres, `agent_of_token` says so."""
@@ -33,6 +34,8 @@ class Pin(NamedTuple):
     rollout_id: str
     resources_id: str | None
     resources_version: int | None
+    policy: bool
+    """The engines of its run serve its model calls."""
 
 
 class Backend(Protocol):
@@ -50,7 +53,7 @@ class Backend(Protocol):
 
     @property
     def spans(self) -> SpanSink:
-        """What takes spans."""
+        """Stores the spans that come over OTLP."""
         ...
 
     async def lightning(self) -> LightningStore:
@@ -66,23 +69,23 @@ class Backend(Protocol):
         ...
 
     async def agent_of_token(self, digest: str) -> Agent | None:
-        """The attempt that a token, whose hash this is, is good for."""
+        """The attempt whose token has this hash; None if there is none, or the token is no longer valid."""
         ...
 
     async def newest_resources_version(self, resources_id: str) -> int | None:
-        """None where there are no such resources."""
+        """The newest version of these resources; None if there are none."""
         ...
 
     async def pin_of_attempt(self, attempt_id: str) -> Pin | None:
-        """None where there is no such attempt."""
+        """The resources that the attempt's rollout is pinned to; None if there is no such attempt."""
         ...
 
     async def attempt_key(self) -> bytes:
-        """What attempts' tokens are derived from."""
+        """The key from which the tokens of attempts are derived."""
         ...
 
     async def aclose(self) -> None:
-        """Finish what is under way; what the backend was made of stays open."""
+        """Complete the writes under way; the store or database stays open."""
         ...
 
 
@@ -106,20 +109,17 @@ class PostgresBackend:
         return self._lightning
 
     async def check(self) -> None:
-        """Postgres answers."""
         await self.database.value("ping")
 
     async def agent_of_token(self, digest: str) -> Agent | None:
-        """While its attempt is open, and for a minute after."""
+        """The attempt, while it is open and, if it ended by itself, for a minute after."""
         row = await self.database.row("agent_of_token", digest)
         return Agent(row["rollout_id"], row["attempt_id"], row["graded"]) if row else None
 
     async def newest_resources_version(self, resources_id: str) -> int | None:
-        """One number."""
         return await self.database.value("newest_resources_version", resources_id)
 
     async def pin_of_attempt(self, attempt_id: str) -> Pin | None:
-        """One row."""
         row = await self.database.row("pin_of_attempt", attempt_id)
         return Pin(**row) if row else None
 
@@ -128,9 +128,16 @@ class PostgresBackend:
         return await attempt_key(self.database)
 
     async def aclose(self) -> None:
-        """Finish what is under way; the database stays open."""
+        """Complete the writes under way; the database stays open."""
         if self._lightning:
             await self._lightning.aclose()
+
+
+def _may_flush(attempt: AttemptRow, rollout: RolloutRow) -> bool:
+    """Whether an attempt that has ended may still send spans: it ended by itself, not long ago, and is the newest."""
+    by_itself = attempt.failure_class in (None, FailureClass.AGENT_ERROR)
+    recent = attempt.end_time is not None and attempt.end_time > time.time() - AFTER_END_SECONDS
+    return by_itself and recent and rollout.attempts[-1] is attempt
 
 
 class MemoryBackend:
@@ -140,44 +147,42 @@ class MemoryBackend:
 
     def __init__(self, store: InMemoryLightningStore, gateway_url: str, redactor: Redactor | None = None) -> None:
         self.tables = store.tables
-        self.attempts = MemoryStore(gateway_url, store.tables)
+        self.attempts = MemoryAttemptStore(gateway_url, store.tables)
         self.spans = MemorySpans(store, redactor)
         self._lightning: LightningStore = measured(store)
 
     async def lightning(self) -> LightningStore:
-        """The store."""
         return self._lightning
 
     async def check(self) -> None:
-        """It is there."""
+        """A store in memory always answers."""
 
     async def agent_of_token(self, digest: str) -> Agent | None:
-        """While its attempt is open, and for a minute after."""
+        """The attempt, while it is open and, if it ended by itself, for a minute after."""
         with self.tables.lock:
             attempt = next((row for row in self.tables.attempts.values() if row.token_hash == digest), None)
             row = attempt and self.tables.rollouts[attempt.rollout_id]
             if not attempt or not row or row.status is RolloutStatus.CANCELLED:
                 return None
-            if attempt.end_time is not None and attempt.end_time < time.time() - AFTER_END_SECONDS:
+            if attempt.end_time is not None and not _may_flush(attempt, row):
                 return None
-            graded = row.run is not None and bool(self.tables.runs[row.run].grader)
+            graded = not row.by_queue and bool(self.tables.run_of(row).grader)
             return Agent(row.rollout_id, attempt.attempt_id, graded)
 
     async def newest_resources_version(self, resources_id: str) -> int | None:
-        """One number."""
         newest = self.tables.resources.get(resources_id)
         return newest and newest.version
 
     async def pin_of_attempt(self, attempt_id: str) -> Pin | None:
-        """One row."""
         with self.tables.lock:
             attempt = self.tables.attempts.get(attempt_id)
             row = attempt and self.tables.rollouts[attempt.rollout_id]
-            return row and Pin(row.rollout_id, row.resources_id, row.resources_version)
+            policy = row is not None and self.tables.has_engines(row)
+            return row and Pin(row.rollout_id, row.resources_id, row.resources_version, policy)
 
     async def attempt_key(self) -> bytes:
-        """The key of these tables."""
+        """The key of the store's tables."""
         return self.tables.key
 
     async def aclose(self) -> None:
-        """Nothing is under way."""
+        """There is nothing to complete."""

@@ -22,9 +22,12 @@ from relight.errors import ConflictError, InvalidRequestError, NotFoundError
 from relight.operators import command_requests
 from relight.operators.start_requests import REFUSED, REQUESTED, cancel_request, get_run, request_start
 from relight.store.database import Database
-from relight.types.commands import COMMANDS, Command, Fork, Replay
+from relight.store.queue.idempotency_keys import refusal
+from relight.store_api.grants import own_resources
+from relight.types.commands import COMMANDS, Command, Fork, Replay, UpdateResources
 from relight.types.names import CANCEL
-from relight.types.run_file import describe, parse_run_file
+from relight.types.run_file import parse_run_file
+from relight.types.run_file_errors import describe
 from relight.types.views import CommandView, RunView
 
 T = TypeVar("T")
@@ -32,12 +35,12 @@ router = APIRouter(prefix="/v1/relight")
 POLL_SECONDS = 0.1
 Key = Annotated[
     str | None,
-    Header(alias="Idempotency-Key", min_length=1, max_length=200, description="The same key twice is one command."),
+    Header(alias="Idempotency-Key", min_length=1, max_length=200, description="The same request twice is one command."),
 ]
 
 
 class StartRun(BaseModel):
-    """A run to be."""
+    """A run to start."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -79,12 +82,15 @@ async def give_command(
     if action not in COMMANDS:
         raise NotFoundError(f"there is no command {action!r}; there are {', '.join(COMMANDS)}")
     command = check(action, value or {})
+    if isinstance(command, UpdateResources) and command.resources_id:
+        await own_resources(request, command.resources_id)
     key = key or uuid.uuid4().hex
     if isinstance(command, Fork | Replay) and not command.name:
         command.name = f"{run[:40]}-{action}-{key[:8].lower()}"  # chosen now, so that a retry starts no second run
-    known = await _add(database, key, run, action, command)
-    if (known.run, known.action) != (run, action):
-        raise ConflictError(f"Idempotency-Key {key!r} was used for {known.action} of run {known.run}")
+    asked = command.model_dump(mode="json", exclude_none=True)
+    known = await _add(database, key, run, action, asked)
+    if (known.run, known.action, known.value) != (run, action, asked):
+        raise InvalidRequestError(refusal(key))
     done = await _poll(request, wait, lambda: command_requests.get_request(database, key), is_answered)
     if done.refused is not None:
         raise ConflictError(f"run {run} refused: {done.refused}")
@@ -92,14 +98,13 @@ async def give_command(
     return done
 
 
-async def _add(database: Database, key: str, run: str, action: str, command: Command) -> CommandView:
-    value = command.model_dump(mode="json", exclude_none=True)
+async def _add(database: Database, key: str, run: str, action: str, value: dict[str, Any]) -> CommandView:
     try:
         return await command_requests.add_request(database, key, run, action, value)
     except NotFoundError:  # it may be one that has yet to begin
         if action != CANCEL:
             raise
-        cancelled = await cancel_request(database, key, run, command.actor)
+        cancelled = await cancel_request(database, key, run, value)
         # Where there is no such request the run has begun meanwhile, or there is none.
         return cancelled or await command_requests.add_request(database, key, run, action, value)
 

@@ -19,16 +19,24 @@ from starlette.types import Receive, Scope, Send
 
 from relight.errors import InvalidRequestError, OverloadedError, PostgresError
 from relight.store.database import Database
-from relight.store.events.log import Event, EventCursor, EventsMissed, Wanted, cursor_now, cursor_since, read_page
+from relight.store.events.log import (
+    EncodedEvent,
+    EventCursor,
+    EventsMissed,
+    Wanted,
+    cursor_now,
+    cursor_since,
+    read_page,
+)
 from relight.store.events.tail import EventTail, Page, cursor_at
-from relight.store.runs import views
+from relight.store.runs.views import RunViews
+from relight.store_api.agl_wait import until_disconnected
 from relight.store_api.grants import Grants, own_run
 from relight.types.events import EventKind
 
 router = APIRouter(prefix="/v1/relight", tags=["views"])
 MAX_STREAMS = 1000
 """Streams at once in one service; more get 503."""
-BEAT_SECONDS = 15.0
 STALLED_SECONDS = 60.0
 """A reader that has read nothing for this time is disconnected; it may reconnect with its cursor."""
 AWAY_SECONDS = 1.0
@@ -47,6 +55,8 @@ LastId = Annotated[str | None, Header(alias="Last-Event-ID")]
 
 class Streams:
     """All streams of this process."""
+
+    beat_seconds = 15.0
 
     def __init__(self, database: Database, ending: asyncio.Event, *, max_streams: int = MAX_STREAMS) -> None:
         self.database = database
@@ -89,13 +99,13 @@ class EventStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send events until the reader disconnects, its token ends, the service stops, or no more can come."""
         self._streams.open += 1
-        ends = (_left(receive), self._streams.ending.wait(), self._grants.ended(scope))
-        jobs = [asyncio.ensure_future(job) for job in (self._tell(send), *ends)]
+        ends = (until_disconnected(receive), self._streams.ending.wait(), self._grants.ended(scope))
+        jobs = [asyncio.ensure_future(job) for job in (self._send_events(send), *ends)]
         try:
             await asyncio.wait(jobs, return_when=asyncio.FIRST_COMPLETED)
-            telling = jobs[0]
-            if telling.done():
-                telling.result()
+            sending = jobs[0]
+            if sending.done():
+                sending.result()
         finally:
             self._streams.open -= 1
             for job in jobs:
@@ -105,7 +115,7 @@ class EventStream(Response):
             async with asyncio.timeout(END_SECONDS):
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _tell(self, send: Send) -> None:
+    async def _send_events(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         with suppress(TimeoutError):
             async for part in self._parts():
@@ -135,7 +145,7 @@ class EventStream(Response):
     async def _next(self) -> bytes:
         """The next events; a comment if there are none."""
         try:
-            async with asyncio.timeout(BEAT_SECONDS):
+            async with asyncio.timeout(self._streams.beat_seconds):
                 return self._written(await self._streams.tail.next_page(self._cursor, self._wanted))
         except EventsMissed:
             return await self._begin_anew()
@@ -162,17 +172,12 @@ class EventStream(Response):
         return b"".join(_frame(event, cursor) for event, cursor in zip(events, cursors, strict=True))
 
 
-def _frame(event: Event, cursor: EventCursor) -> bytes:
+def _frame(event: EncodedEvent, cursor: EventCursor) -> bytes:
     return b"event: %s\ndata: %s\n" % (event.kind.encode(), event.json) + _id(cursor)
 
 
 def _id(cursor: EventCursor) -> bytes:
     return f"id: {cursor}\n\n".encode()
-
-
-async def _left(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 async def _stream(
@@ -217,7 +222,7 @@ async def read_run_events(
     last_event_id: LastId = None,
 ) -> EventStream:
     """Changes of a run."""
-    await views.get_run(request.app.state.database, run)
+    await RunViews(request.app.state.database).run(run)
     wanted = Wanted(run, None, frozenset(kind) if kind else None)
     return await _stream(request, wanted, last_event_id or after, since, follow)
 

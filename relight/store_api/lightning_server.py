@@ -19,6 +19,7 @@ from relight.settings import load_settings
 from relight.store.base import LightningStore
 from relight.store.memory.lightning import InMemoryLightningStore
 from relight.store_api.server import bind, serve_memory
+from relight.types.store import LightningStoreCapabilities
 
 
 class LightningStoreServer(InMemoryLightningStore):
@@ -60,8 +61,8 @@ class LightningStoreServer(InMemoryLightningStore):
         return f"http://relight:{quote(self._settings.token_value or '', safe='')}@{self.host}:{self.port}"
 
     @property
-    def capabilities(self) -> dict[str, bool]:
-        """What it can."""
+    def capabilities(self) -> LightningStoreCapabilities:
+        """The capabilities of the store."""
         return super().capabilities | {"otlp_traces": True}
 
     def otlp_traces_endpoint(self) -> str:
@@ -86,14 +87,14 @@ class LightningStoreServer(InMemoryLightningStore):
         await asyncio.wrap_future(ready)
 
     async def stop(self) -> None:
-        """Serve no more; requests under way end first. The store keeps what it holds."""
+        """Stop serving; requests under way end first. The store keeps its rows."""
         thread, self._thread = self._thread, None
         if thread and self._end:
             self._end()
             await asyncio.to_thread(thread.join)
 
     async def aclose(self) -> None:
-        """Serve no more, and look no more for what is overdue."""
+        """Stop serving, and stop the periodic checks of deadlines."""
         await self.stop()
         await super().aclose()
 

@@ -41,13 +41,14 @@ ROWS = (
     "outbox",
     "runs",
     "running",
+    "versions",
     "engines",
     "workers",
     "stored",
 )
 
 
-class Snapshot(Collector):
+class PostgresFigures(Collector):
     """The figures that were last read from Postgres."""
 
     def __init__(self, database: Database) -> None:
@@ -115,16 +116,16 @@ def _rollout_metrics(ended: Sequence[Any]) -> list[Metric]:
 
 def _gauges(rows: dict[str, list[Any]]) -> list[Metric]:
     opened, outbox, running, engines = rows["open_rollouts"], rows["outbox"], rows["running"], rows["engines"]
-    place = ("kind", "status")
+    labels = ("kind", "status")
 
     def column(name: str, rows: Sequence[Any], labels: Sequence[str]) -> list[tuple[list[str], float]]:
         return [([str(row[label]) for label in labels], row[name]) for row in rows]
 
     attempt, bad, warned = ("status", "failure_class"), ("kind", "failure_class"), ("run", "name")
-    engine = ("engine_id", "run")
+    engine, version, state = ("engine_id", "run", "policy"), ("run", "policy"), ("run", "policy", "state")
     return [
-        _gauge("relight_rollouts_open", "Rollouts not ended.", place, column("number", opened, place)),
-        _gauge("relight_rollouts_oldest_seconds", "Age of them.", place, column("oldest_seconds", opened, place)),
+        _gauge("relight_rollouts_open", "Rollouts not ended.", labels, column("number", opened, labels)),
+        _gauge("relight_rollouts_oldest_seconds", "Age of them.", labels, column("oldest_seconds", opened, labels)),
         _gauge("relight_attempts", "Attempts on record.", attempt, column("number", rows["attempts"], attempt)),
         _gauge("relight_rollouts_failed", "Rollouts that failed.", bad, column("number", rows["failures"], bad)),
         _gauge("relight_rollouts_quarantined", "Given up.", (), column("number", rows["quarantined"], ())),
@@ -135,16 +136,12 @@ def _gauges(rows: dict[str, list[Any]]) -> list[Metric]:
         _gauge("relight_run_step", "Last recorded step.", ("run",), column("step", running, ("run",))),
         _gauge("relight_run_total_steps", "Steps to do.", ("run",), column("total_steps", running, ("run",))),
         _gauge("relight_run_paused", "It is paused.", ("run",), column("paused", running, ("run",))),
-        _gauge("relight_run_version", "Newest policy version.", ("run",), column("version", _known(running), ("run",))),
-        _gauge("relight_engines", "Engines.", ("run", "state"), _counted(engines, ("run", "state"))),
+        _gauge("relight_run_version", "Newest policy version.", version, column("version", rows["versions"], version)),
+        _gauge("relight_engines", "Engines.", state, _counted(engines, state)),
         _gauge("relight_engine_version", "Version held; -1: none.", engine, column("version", engines, engine)),
         _gauge("relight_processes", "Alive.", ("kind",), column("number", rows["workers"], ("kind",))),
         _gauge("relight_stored_bytes", "With indexes.", ("part",), column("size_bytes", rows["stored"], ("part",))),
     ]
-
-
-def _known(rows: Sequence[Any]) -> list[Any]:
-    return [row for row in rows if row["version"] is not None]
 
 
 def _counted(rows: Sequence[Any], labels: Sequence[str]) -> list[tuple[tuple[str, ...], float]]:
@@ -164,7 +161,7 @@ def route_path(scope: metrics.Scope, status: int) -> str:
 @router.get("/v1/prometheus/", response_class=Response, include_in_schema=False)
 async def read_metrics(request: Request) -> Response:
     """Metrics as Prometheus reads them."""
-    snapshot: Snapshot | None = request.app.state.snapshot
+    snapshot: PostgresFigures | None = request.app.state.snapshot
     found = metrics.exposition()
     if snapshot:
         await snapshot.refresh()

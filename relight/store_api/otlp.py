@@ -11,9 +11,8 @@ import asyncio
 import gzip
 import zlib
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import TypeVar
 
 import orjson
@@ -26,13 +25,14 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from relight.errors import ForbiddenError, InvalidRequestError, OverloadedError, RelightError
-from relight.store.spans.ingest import Outcome, SpanSink
+from relight.store.spans.ingest import SpanOutcome, SpanSink
 from relight.store.spans.rows import SpanRow
 from relight.store_api.agent_tokens import AGENT_KEY, Agent
 from relight.store_api.grants import foreign_rollouts
-from relight.store_api.otlp_spans import OF_ANOTHER, Decoded, decode_json, decode_protobuf
+from relight.store_api.otlp_spans import OTHER_ATTEMPT, Decoded, decode_json, decode_protobuf
 from relight.store_api.otlp_wire import TooLargeError
 from relight.store_api.problems import RETRY_AFTER_SECONDS
+from relight.transport.byte_budgets import ByteBudget, held_bytes
 
 Made = TypeVar("Made")
 PROTOBUF = "application/x-protobuf"
@@ -47,7 +47,7 @@ INLINE_BYTES = 256 * 1024
 """Larger and compressed bodies are parsed in a thread, one at a time, so that they don't block the event loop."""
 CHUNK_ROWS = 2000
 """Rows of one body that share a transaction."""
-OF_ANOTHER_RUN = "a span is of another run than the token"
+OTHER_RUN = "a span is of another run than the token"
 UNKNOWN = 2
 STATUS_CODES = {400: 3, 403: 7, 413: 8, 501: 12, 503: 14}
 """google.rpc's codes of the errors of this route."""
@@ -59,39 +59,12 @@ OTHER_SIGNALS = ("/v1/metrics", "/v1/logs", "/v1/development/profiles")
 router = APIRouter(tags=["otlp"])
 
 
-class Budget:
-    """Bytes of bodies under way."""
-
-    def __init__(self, most: int | None = None) -> None:
-        self.most = MAX_TOTAL_BYTES if most is None else most
-        self.taken = 0
-
-    @contextmanager
-    def share(self) -> Generator[Callable[[int], None]]:
-        """A function that takes bytes from the budget, which are returned at the end; it raises OverloadedError if too
-        few are left.
-        """
-        held = 0
-
-        def take(size: int) -> None:
-            nonlocal held
-            if self.taken + size > self.most:
-                raise OverloadedError("too many spans are under way already; try again shortly")
-            self.taken += size
-            held += size
-
-        try:
-            yield take
-        finally:
-            self.taken -= held
-
-
 class Otlp:
     """Parses trace requests and stores their spans."""
 
-    def __init__(self, ingest: SpanSink, budget: Budget | None = None) -> None:
+    def __init__(self, ingest: SpanSink, max_total_bytes: int = MAX_TOTAL_BYTES) -> None:
         self.ingest = ingest
-        self.budget = budget or Budget()
+        self.budget = ByteBudget(max_total_bytes, _too_much_under_way)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="otlp")
 
     async def export(self, request: Request) -> tuple[int, str]:
@@ -107,7 +80,7 @@ class Otlp:
             raise InvalidRequestError(f"Content-Type {kind!r} is not one of {PROTOBUF} and {JSON}")
         encoding = request.headers.get("content-encoding", "identity").strip().lower()
         agent: Agent | None = request.scope.get(AGENT_KEY)
-        with self.budget.share() as take:
+        with held_bytes(self.budget) as take:
             body = await _read(request, take)
             if encoding != IDENTITY:
                 most = MAX_BYTES if kind == PROTOBUF else MAX_JSON_BYTES
@@ -115,7 +88,7 @@ class Otlp:
                 take(len(body))
             decoded = await self._decode(body, kind, agent)
             await _reject_foreign(request, decoded)
-            if not decoded.rows and decoded.rejected and set(decoded.rejected) <= {OF_ANOTHER, OF_ANOTHER_RUN}:
+            if not decoded.rows and decoded.rejected and set(decoded.rejected) <= {OTHER_ATTEMPT, OTHER_RUN}:
                 raise ForbiddenError(f"this token is not good for these spans: {'; '.join(decoded.rejected)}")
             rejected = decoded.rejected + refusals(await self._keep(decoded.rows))
         self.ingest.count({"malformed": decoded.rejected.total()})
@@ -137,11 +110,15 @@ class Otlp:
     async def _in_thread(self, make: Callable[[], Made]) -> Made:
         return await asyncio.get_running_loop().run_in_executor(self._thread, make)
 
-    async def _keep(self, rows: list[SpanRow]) -> list[Outcome]:
-        outcomes: list[Outcome] = []
+    async def _keep(self, rows: list[SpanRow]) -> list[SpanOutcome]:
+        outcomes: list[SpanOutcome] = []
         for start in range(0, len(rows), CHUNK_ROWS):
             outcomes += await self.ingest.submit(rows[start : start + CHUNK_ROWS])
         return outcomes
+
+
+def _too_much_under_way(limit: int) -> OverloadedError:
+    return OverloadedError(f"spans under way take {limit} bytes already; try again shortly")
 
 
 async def _reject_foreign(request: Request, decoded: Decoded) -> None:
@@ -149,7 +126,7 @@ async def _reject_foreign(request: Request, decoded: Decoded) -> None:
     foreign = await foreign_rollouts(request, {row.rollout_id for row in decoded.rows})
     kept = [row for row in decoded.rows if row.rollout_id not in foreign]
     if foreign:
-        decoded.rejected[OF_ANOTHER_RUN] += len(decoded.rows) - len(kept)
+        decoded.rejected[OTHER_RUN] += len(decoded.rows) - len(kept)
         decoded.rows = kept
 
 
@@ -186,7 +163,7 @@ def inflate(body: bytes, encoding: str, most: int) -> bytes:
     return data
 
 
-def refusals(outcomes: Iterable[Outcome]) -> Counter[str]:
+def refusals(outcomes: Iterable[SpanOutcome]) -> Counter[str]:
     """The numbers of rejected spans by reason; duplicates are not counted."""
     found: Counter[str] = Counter()
     for outcome in outcomes:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import orjson
@@ -20,17 +21,17 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as ProtoSpan
 
 from relight.observability.redaction import Redactor
+from relight.semconv import AGENTOPS_REWARDS, REWARD_OF_0_2, LightningResourceAttributes, LightningSpanAttributes
 from relight.store.spans.rows import EMPTY_OBJECT, MAX_SEQUENCE_ID, Packer, SpanRow
 from relight.store_api.agent_tokens import Agent
 from relight.store_api.otlp_json import json_spans
 from relight.store_api.otlp_wire import split_spans
 
-ROLLOUT_ID = "agentlightning.rollout_id"
-ATTEMPT_ID = "agentlightning.attempt_id"
-SEQUENCE_ID = "agentlightning.span_sequence_id"
-REWARD_PREFIX = "agentlightning.reward."
-OLD_REWARDS = frozenset({"agentops.task.output", "agentops.entity.output"})
-"""Attributes of rewards in versions before 0.3."""
+ROLLOUT_ID = LightningResourceAttributes.ROLLOUT_ID.value
+ATTEMPT_ID = LightningResourceAttributes.ATTEMPT_ID.value
+SEQUENCE_ID = LightningResourceAttributes.SPAN_SEQUENCE_ID.value
+REWARD_PREFIX = f"{LightningSpanAttributes.REWARD}."
+EARLIER_REWARDS = frozenset({*AGENTOPS_REWARDS, REWARD_OF_0_2})
 CLAIMED = "relight.claimed."
 """Prefix of rewards that an agent gave itself although it has a grader: they are not read as rewards."""
 MAX_SPANS = 20_000
@@ -43,9 +44,11 @@ STATUSES = {code: f'{{"status_code":"{name}","description":null}}' for code, nam
 KINDS = {2: "SERVER", 3: "CLIENT", 4: "PRODUCER", 5: "CONSUMER"}
 """Other values are ignored."""
 NANOSECONDS = 1e9
-UNPARSABLE = (ParseError, ValueError, TypeError, AttributeError, RecursionError)
-"""All exceptions of protobuf's JSON reader."""
-OF_ANOTHER = "a span is of another attempt than the token"
+UNPARSABLE = (DecodeError, ParseError, ValueError, TypeError, AttributeError, RecursionError)
+"""All exceptions of protobuf's readers; those of JSON raise most of them."""
+Parse = Callable[[Any, Any], Any]
+"""Fills a message from bytes or JSON, and returns it."""
+OTHER_ATTEMPT = "a span is of another attempt than the token"
 
 
 class RejectedSpanError(ValueError):
@@ -67,17 +70,7 @@ def decode_protobuf(data: bytes, redactor: Redactor, agent: Agent | None = None)
     Raises:
         InvalidRequestError: it is not a trace request, or too large.
     """
-    reader = SpanReader(redactor, agent)
-    for one in split_spans(data, MAX_SPANS):
-        try:
-            resource = Resource.FromString(one.resource)
-        except DecodeError:
-            reader.reject("the resource is malformed", len(one.spans))
-            continue
-        reader.enter_resource(resource, one.schema_url)
-        for span in one.spans:
-            reader.read(span)
-    return reader.decoded
+    return _decode(split_spans(data, MAX_SPANS), _parse_bytes, redactor, agent)
 
 
 def decode_json(data: bytes, redactor: Redactor, agent: Agent | None = None) -> Decoded:
@@ -86,24 +79,36 @@ def decode_json(data: bytes, redactor: Redactor, agent: Agent | None = None) -> 
     Raises:
         InvalidRequestError: it is not a trace request, or too large.
     """
-    reader = SpanReader(redactor, agent)
-    for resource, schema_url, spans in json_spans(data, MAX_SPANS):
+    return _decode(json_spans(data, MAX_SPANS), partial(ParseDict, ignore_unknown_fields=True), redactor, agent)
+
+
+def _decode(
+    parts: Iterable[tuple[Any, str, list[Any]]], parse: Parse, redactor: Redactor, agent: Agent | None
+) -> Decoded:
+    reader = SpanReader(parse, redactor, agent)
+    for resource, schema_url, spans in parts:
         try:
-            parsed = ParseDict(resource, Resource(), ignore_unknown_fields=True)
+            parsed = parse(resource, Resource())
         except UNPARSABLE:
             reader.reject("the resource is malformed", len(spans))
             continue
         reader.enter_resource(parsed, schema_url)
         for span in spans:
-            reader.read_json(span)
+            reader.read(span)
     return reader.decoded
+
+
+def _parse_bytes(data: bytes, message: Any) -> Any:
+    message.ParseFromString(data)
+    return message
 
 
 class SpanReader:
     """Turns the spans of a request into rows, resource after resource."""
 
-    def __init__(self, redactor: Redactor, agent: Agent | None) -> None:
+    def __init__(self, parse: Parse, redactor: Redactor, agent: Agent | None) -> None:
         self.decoded = Decoded()
+        self._parse = parse
         self._redactor = redactor
         self._agent = agent
         self._names: dict[str, str] = {}
@@ -123,22 +128,13 @@ class SpanReader:
         value = {"attributes": attributes, "schema_url": schema_url}
         self._resource = packer.pack("resource", value, EMPTY_OBJECT) or EMPTY_OBJECT
 
-    def read(self, data: bytes) -> None:
-        """A span as protobuf."""
-        if len(data) > MAX_SPAN_BYTES:
+    def read(self, span: bytes | Any) -> None:
+        """A span as protobuf, or as JSON with its ids in base64."""
+        if isinstance(span, bytes) and len(span) > MAX_SPAN_BYTES:
             self.reject(f"a span is larger than {MAX_SPAN_BYTES} bytes")
             return
         try:
-            self.decoded.rows.append(self._row(ProtoSpan.FromString(data)))
-        except DecodeError:
-            self.reject("a span is malformed")
-        except RejectedSpanError as error:
-            self.reject(str(error))
-
-    def read_json(self, value: Any) -> None:
-        """A span as JSON, its ids as bytes."""
-        try:
-            self.decoded.rows.append(self._row(ParseDict(value, ProtoSpan(), ignore_unknown_fields=True)))
+            self.decoded.rows.append(self._row(self._parse(span, ProtoSpan())))
         except RejectedSpanError as error:
             self.reject(str(error))
         except UNPARSABLE:
@@ -184,7 +180,7 @@ class SpanReader:
         agent = self._agent
         if agent:
             if (rollout_id or agent.rollout_id, attempt_id or agent.attempt_id) != (agent.rollout_id, agent.attempt_id):
-                raise RejectedSpanError(OF_ANOTHER)
+                raise RejectedSpanError(OTHER_ATTEMPT)
             rollout_id, attempt_id = agent.rollout_id, agent.attempt_id
         if not isinstance(rollout_id, str) or not isinstance(attempt_id, str):
             raise RejectedSpanError(f"a span has no {ROLLOUT_ID} and {ATTEMPT_ID}")
@@ -238,7 +234,7 @@ def any_value(value: Any, kind: str | None, depth: int = 0) -> Any:
 def disclaimed(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Attributes with rewards renamed, so that readers don't find them."""
     return {
-        f"{CLAIMED}{key}" if key.startswith(REWARD_PREFIX) or key in OLD_REWARDS else key: value
+        f"{CLAIMED}{key}" if key.startswith(REWARD_PREFIX) or key in EARLIER_REWARDS else key: value
         for key, value in attributes.items()
     }
 

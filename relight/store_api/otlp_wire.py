@@ -7,8 +7,6 @@ are returned as they were sent. An invalid span then affects no other.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from dataclasses import field as default
 
 from relight.errors import InvalidRequestError
 
@@ -27,15 +25,6 @@ class MalformedError(InvalidRequestError):
 
 class TooLargeError(InvalidRequestError, http_status=413):
     """The body is too large."""
-
-
-@dataclass
-class RawResourceSpans:
-    """Spans of one resource, as they were sent."""
-
-    resource: bytes = b""
-    schema_url: str = ""
-    spans: list[bytes] = default(default_factory=list[bytes])
 
 
 class Walker:
@@ -85,37 +74,35 @@ class Walker:
         raise MalformedError("a number without an end")
 
 
-def split_spans(data: bytes, most: int) -> list[RawResourceSpans]:
-    """Spans by resource; resources without any are left out.
+def split_spans(data: bytes, most: int) -> Iterator[tuple[bytes, str, list[bytes]]]:
+    """Resource, schema URL and spans of each part of a request that has any, as they were sent.
 
     Raises:
         MalformedError: it is not such a message.
         TooLargeError: there are more than `most`.
     """
     walker = Walker(data, MOST_FIELDS + 2 * most)
-    found: list[RawResourceSpans] = []
     left = most
     for number, start, end in walker.fields(0, len(data)):
         if number == RESOURCE_SPANS:
-            one = _resource_spans(walker, start, end)
-            left -= len(one.spans)
+            resource, schema_url, spans = _resource_spans(walker, start, end)
+            left -= len(spans)
             if left < 0:
                 raise TooLargeError(f"the body has more than {most} spans; send fewer at a time")
-            if one.spans:
-                found.append(one)
-    return found
+            if spans:
+                yield resource, schema_url, spans
 
 
-def _resource_spans(walker: Walker, start: int, end: int) -> RawResourceSpans:
-    one = RawResourceSpans()
-    parts: list[bytes] = []
+def _resource_spans(walker: Walker, start: int, end: int) -> tuple[bytes, str, list[bytes]]:
+    schema_url = ""
+    resources: list[bytes] = []
+    spans: list[bytes] = []
     for number, at, stop in walker.fields(start, end):
         if number == RESOURCE:
-            parts.append(walker.data[at:stop])
+            resources.append(walker.data[at:stop])
         elif number == SCHEMA_URL:
-            one.schema_url = walker.data[at:stop].decode("utf-8", "replace")
+            schema_url = walker.data[at:stop].decode("utf-8", "replace")
         elif number == SCOPE_SPANS:
             inner = walker.fields(at, stop)
-            one.spans += [walker.data[first:last] for field, first, last in inner if field == SPANS]
-    one.resource = b"".join(parts)  # a message that comes in parts is their concatenation
-    return one
+            spans += [walker.data[first:last] for field, first, last in inner if field == SPANS]
+    return b"".join(resources), schema_url, spans  # a message that comes in parts is their concatenation

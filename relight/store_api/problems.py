@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from relight.errors import BY_STATUS, RelightError
+from relight.types.checking import what_is_wrong
 
 log = logging.getLogger(__name__)
 MEDIA_TYPE = "application/problem+json"
@@ -45,7 +46,7 @@ def describe_faults(error: ValidationError | RequestValidationError) -> str:
         given = (
             "" if isinstance(fault.get("input"), dict | list) else f" (given: {str(fault.get('input'))[:MAX_GIVEN]!r})"
         )
-        clauses.append(f"{field}: {fault['msg']}{given}")
+        clauses.append(f"{field}: {what_is_wrong(fault)}{given}")
     return "; ".join(clauses)
 
 

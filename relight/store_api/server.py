@@ -13,16 +13,15 @@ from functools import partial
 from typing import Any
 
 import uvicorn
-import uvloop
 from fastapi import FastAPI
 
 from relight.errors import RelightError, StoreError
+from relight.observability.process_reports import REPORT_SECONDS, Doing, keep_reporting, own_report
 from relight.observability.redaction import Redactor
-from relight.observability.reporting import Doing, keep_reporting, own_report
 from relight.retrying import Every, logged
 from relight.settings import Settings
 from relight.store.attempts.postgres import PostgresStore
-from relight.store.database import Database, connect_database
+from relight.store.database import Database, opened_database
 from relight.store.maintenance.partitions import ensure_partitions
 from relight.store.maintenance.retention import Policy, retain
 from relight.store.memory.lightning import PERIOD_SECONDS, InMemoryLightningStore
@@ -31,14 +30,13 @@ from relight.store_api.app import create_app
 from relight.store_api.backends import Backend, MemoryBackend, PostgresBackend
 from relight.store_api.request_counter import Requests
 from relight.transport.listening import Server, listen
+from relight.transport.request_limits import LimitedHttpProtocol
 from relight.types.wire import WorkerReport
 
 log = logging.getLogger(__name__)
 PARTITION_SECONDS = 3600.0
 DRAIN_SECONDS = 10
 POOL_SIZE = 12
-MAX_REQUESTS = 2000
-"""Most connections and requests at once; more get 503."""
 
 
 def bind(host: str, port: int, what: str) -> socket.socket:
@@ -58,6 +56,7 @@ async def serve(
     memory: bool = False,
     on_ready: Callable[[str], None] | None = None,
     stop: asyncio.Event | None = None,
+    report_seconds: tuple[float, float] = REPORT_SECONDS,
 ) -> None:
     """Serve until SIGTERM, SIGINT or `stop`; requests under way end first. Port 0 takes a free one.
 
@@ -72,16 +71,8 @@ async def serve(
         if memory:
             await serve_memory(settings, InMemoryLightningStore(), listener, on_ready, stop)
             return
-        database = await connect_database(settings, max_size=POOL_SIZE)
-        try:
-            await _serve_postgres(settings, database, listener, on_ready, stop)
-        finally:
-            await database.close()
-
-
-def run(settings: Settings, host: str = "127.0.0.1", port: int = 4747) -> None:
-    """`serve` on uvloop, for a process that does nothing else."""
-    uvloop.run(serve(settings, host, port))
+        async with opened_database(settings, max_size=POOL_SIZE) as database:
+            await _serve_postgres(settings, database, listener, on_ready, stop, report_seconds)
 
 
 async def _serve_postgres(
@@ -90,17 +81,18 @@ async def _serve_postgres(
     listener: socket.socket,
     on_ready: Callable[[str], None] | None,
     stop: asyncio.Event | None,
+    report_seconds: tuple[float, float],
 ) -> None:
     redactor = _redactor(settings)
     store = await PostgresStore.create(database, settings.gateway_url, redactor)
     await ensure_partitions(database)
-    await database.execute("forget_strange_events")
+    await database.execute("drop_foreign_events")
     app = _app(settings, PostgresBackend(store, database, redactor))
     report = partial(_own_report, _url(listener), app.state.requests)
     await store.register_worker(report())
     side_tasks = (
-        _keep_house(database, Policy(settings.retention_days, settings.retention_bytes)),
-        keep_reporting(store.register_worker, report, Doing()),
+        _maintain(database, Policy(settings.retention_days, settings.retention_bytes)),
+        keep_reporting(store.register_worker, report, Doing(), report_seconds),
         keep_sweeping(database),
     )
     await _serve(settings, app, listener, on_ready, stop, side_tasks)
@@ -140,10 +132,9 @@ async def _serve(
 ) -> None:
     config = uvicorn.Config(
         app,
-        http="httptools",
+        http=LimitedHttpProtocol,
         access_log=False,
         log_config=None,
-        limit_concurrency=MAX_REQUESTS,
         timeout_graceful_shutdown=math.ceil(min(DRAIN_SECONDS, settings.drain_seconds)),
     )
     server = Server(config, lambda: _announce(_url(listener), on_ready), app.state.ending.set)
@@ -166,7 +157,7 @@ async def _obey(stop: asyncio.Event | None, server: Server) -> None:
         server.should_exit = True
 
 
-async def _keep_house(database: Database, policy: Policy) -> None:
+async def _maintain(database: Database, policy: Policy) -> None:
     """Create partitions for the coming days, and drop days by the retention policy, every hour."""
     async for _ in Every(PARTITION_SECONDS, at_once=False):
         await keep_house_once(database, policy)

@@ -1,7 +1,7 @@
 """The attempt store: the interface of runners and the gateway to the store.
 
-`PostgresStore`, `StoreClient` (HTTP) and `MemoryStore` implement it with the same rules. Every call may be sent twice;
-the second one returns the same answer and changes nothing.
+`PostgresStore`, `StoreClient` (HTTP) and `MemoryAttemptStore` implement it with the same rules. Every call may be sent
+twice; the second one returns the same answer and changes nothing.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class AttemptStore(Protocol):
         """
         ...
 
-    async def await_grading(self, handed: wire.GradingRequest) -> None:
-        """Keep what the agent left, and settle which answers reached it; the attempt stays open for its grader.
+    async def await_grading(self, request: wire.GradingRequest) -> None:
+        """Store the agent's output, and decide unknown deliveries; the attempt stays open for its grader.
 
         Raises:
             NotFoundError: there is no such attempt.
@@ -44,7 +44,7 @@ class AttemptStore(Protocol):
         ...
 
     async def transcript(self, attempt_id: str) -> wire.Transcript:
-        """What a grader judges an attempt by.
+        """What a grader gets of an attempt.
 
         Raises:
             NotFoundError: there is no such attempt.
@@ -62,7 +62,7 @@ class AttemptStore(Protocol):
     async def add_spans(
         self, rollout_id: str, attempt_id: str, fence: int | None, spans: Sequence[wire.SpanRecord]
     ) -> int:
-        """Keep spans; returns how many were new. A stale or missing fence keeps them all the same, inert.
+        """Store spans; returns how many were new. With a stale or no fence they are stored, and have no other effect.
 
         Raises:
             NotFoundError: the rollout has no such attempt.
@@ -70,7 +70,7 @@ class AttemptStore(Protocol):
         ...
 
     async def resolve(self, request: wire.ResolveRequest) -> wire.CallContext:
-        """Who is behind an attempt's token, and how its model calls are served.
+        """The attempt of a token, and how its model calls are served.
 
         Raises:
             UnauthorizedError: the token is not this attempt's.
@@ -78,8 +78,12 @@ class AttemptStore(Protocol):
         """
         ...
 
+    async def ended_attempts(self, request: wire.EndedAttempts) -> wire.EndedAttempts:
+        """Those of these attempts for which `resolve` would raise; unknown ones among them."""
+        ...
+
     async def recall(self, request: wire.RecallRequest) -> wire.RecalledCall:
-        """A call whose answer left for the agent, and did not arrive after all.
+        """A call whose answer was sent to the agent and did not arrive, as the agent says.
 
         Raises:
             UnauthorizedError: the token is not this attempt's.

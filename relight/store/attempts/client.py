@@ -19,9 +19,9 @@ from relight.settings import Settings
 from relight.store.storable import storable
 from relight.transport.retrying_http import RETRY_SECONDS, Content, RetryingHttpClient
 from relight.types import wire
+from relight.types.names import RELIGHT_API
 
 Answer = TypeVar("Answer", bound=BaseModel)
-PREFIX = "/v1/relight"
 
 
 class StoreClient(RetryingHttpClient):
@@ -33,40 +33,35 @@ class StoreClient(RetryingHttpClient):
         return cls(settings.store_url, settings.token_value, retry_seconds=retry_seconds)
 
     async def open_attempt(self, request: wire.OpenRequest) -> wire.OpenAnswer:
-        """Open an attempt, or learn why none is opened."""
         return await self._post("/attempts/open", request, wire.OpenAnswer)
 
     async def finish_attempt(self, request: wire.FinishRequest) -> wire.AttemptOutcome:
-        """Close an attempt; the answer is what was recorded."""
         return await self._post("/attempts/finish", request, wire.AttemptOutcome)
 
-    async def await_grading(self, handed: wire.GradingRequest) -> None:
-        """Keep what the agent left; the attempt stays open for its grader."""
-        await self._post("/attempts/await-grading", handed, wire.Nothing)
+    async def await_grading(self, request: wire.GradingRequest) -> None:
+        await self._post("/attempts/await-grading", request, wire.Nothing)
 
     async def transcript(self, attempt_id: str) -> wire.Transcript:
-        """What a grader judges an attempt by."""
         path = f"/attempts/{quote(attempt_id, safe='')}/transcript"
         return await self._send("GET", path, None, wire.Transcript)
 
     async def heartbeat(self, attempt_id: str, fence: int, worker_id: str) -> None:
-        """Say that an attempt's process is alive."""
-        beat = wire.Heartbeat(attempt_id=attempt_id, fence=fence, worker_id=worker_id)
-        await self._post("/attempts/heartbeat", beat, wire.Nothing)
+        heartbeat = wire.Heartbeat(attempt_id=attempt_id, fence=fence, worker_id=worker_id)
+        await self._post("/attempts/heartbeat", heartbeat, wire.Nothing)
 
     async def add_spans(
         self, rollout_id: str, attempt_id: str, fence: int | None, spans: Sequence[wire.SpanRecord]
     ) -> int:
-        """Keep spans; returns how many were new to the request that stored them."""
         batch = wire.SpanBatch(rollout_id=rollout_id, attempt_id=attempt_id, fence=fence, spans=list(spans))
         return (await self._post("/attempts/spans", batch, wire.SpansStored)).stored
 
     async def resolve(self, request: wire.ResolveRequest) -> wire.CallContext:
-        """Who is behind an attempt's token."""
         return await self._post("/gateway/resolve", request, wire.CallContext)
 
+    async def ended_attempts(self, request: wire.EndedAttempts) -> wire.EndedAttempts:
+        return await self._post("/gateway/ended", request, wire.EndedAttempts)
+
     async def recall(self, request: wire.RecallRequest) -> wire.RecalledCall:
-        """A call whose answer did not arrive after all."""
         return await self._post("/gateway/recall", request, wire.RecalledCall)
 
     async def commit_generations(self, items: Sequence[wire.GenerationRecord]) -> list[wire.CommitResult]:
@@ -81,27 +76,23 @@ class StoreClient(RetryingHttpClient):
         return (await self._send("POST", "/gateway/generations", body, wire.CommitResults)).items
 
     async def record_call_failures(self, items: Sequence[wire.CallFailure]) -> None:
-        """Record calls that the platform failed."""
         await self._post("/gateway/failures", wire.FailureBatch(items=list(items)), wire.Nothing)
 
     async def mark_delivered(self, items: Sequence[wire.DeliveryMark]) -> None:
-        """Record whether answers reached the agent."""
         await self._post("/gateway/delivered", wire.DeliveryBatch(items=list(items)), wire.Nothing)
 
     async def engines(self, run: str) -> list[wire.EngineInfo]:
-        """Engines of a run that take calls."""
         answer = await self._send("GET", "/engines", None, wire.EngineList, params={"run": run})
         return answer.items
 
     async def register_worker(self, worker: wire.WorkerReport, *, retry_seconds: float | None = None) -> None:
-        """Record a process, or that it is still there."""
         await self._post("/workers", worker, wire.Nothing, retry_seconds=retry_seconds)
 
     async def _post(self, path: str, body: BaseModel, answer: type[Answer], **options: Any) -> Answer:
         return await self._send("POST", path, to_json(body), answer, **options)
 
     async def _send(self, method: str, path: str, body: Content, answer: type[Answer], **options: Any) -> Answer:
-        raw = await self.exchange(method, f"{PREFIX}{path}", body, **options)
+        raw = await self.exchange(method, f"{RELIGHT_API}{path}", body, **options)
         try:
             return answer.model_validate_json(raw)
         except ValidationError as error:

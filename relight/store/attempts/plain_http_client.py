@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlsplit
 
 from relight.store.attempts.client import StoreClient
 from relight.transport.http_client import HttpClient
@@ -24,15 +24,9 @@ class StoreLink(StoreClient):
         await super().aclose()
 
     async def _once(
-        self,
-        method: str,
-        path: str,
-        content: bytes | None,
-        params: Mapping[str, str] | None,
-        headers: Mapping[str, str] | None,
+        self, method: str, target: str, content: bytes | None, headers: Mapping[str, str] | None
     ) -> tuple[int, bytes]:
         if self._http is None or headers:
-            return await super()._once(method, path, content, params, headers)
-        target = f"{path}?{urlencode(params)}" if params else path
+            return await super()._once(method, target, content, headers)
         async with self._http.request(method, target, content or b"") as answer:
             return answer.status, await answer.read()

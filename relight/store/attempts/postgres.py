@@ -1,7 +1,7 @@
 """The attempt store on Postgres.
 
-The rules are SQL functions (`migrations/0002_attempt_functions.sql`), so that opening and finishing are one round trip
-and one transaction each. This class adds what Postgres need not know: tokens, addresses, and values made storable.
+The rules are SQL functions (`schema/07_attempts.sql`), so that opening and finishing are one round trip and one
+transaction each. This class adds what Postgres need not know: tokens, addresses, and values made storable.
 """
 
 from __future__ import annotations
@@ -13,8 +13,15 @@ from typing import Any, Self
 from relight.errors import ConflictError, NotFoundError, UnauthorizedError
 from relight.faults import FaultPoint, fault_point
 from relight.observability.redaction import Redactor
+from relight.store.attempts.attempt_tokens import (
+    attempt_token,
+    attempt_url,
+    new_attempt_id,
+    new_key,
+    open_key,
+    token_hash,
+)
 from relight.store.attempts.bound_resources import AttemptEndpoint, bind_resources
-from relight.store.attempts.tokens import attempt_token, attempt_url, new_attempt_id, new_key, open_key, token_hash
 from relight.store.database import Database
 from relight.store.generations import commit_generations, undelivered, unpack_body
 from relight.store.storable import storable, storable_span, storable_text, with_reward_checked
@@ -27,6 +34,7 @@ from relight.types.wire import (
     CallFailure,
     CommitResult,
     DeliveryMark,
+    EndedAttempts,
     EngineInfo,
     FinishRequest,
     GenerationRecord,
@@ -40,6 +48,9 @@ from relight.types.wire import (
     Transcript,
     WorkerReport,
 )
+
+OF_CALLS = ("run", "min_version", "max_version", "engine_wait_seconds", "next_call_number", "upstreams", "models")
+"""Columns that are fields of `CallContext`."""
 
 
 async def attempt_key(database: Database) -> bytes:
@@ -67,9 +78,8 @@ class PostgresStore:
         return cls(database, gateway_url, await attempt_key(database), redactor or Redactor())
 
     async def open_attempt(self, request: OpenRequest) -> OpenAnswer:
-        """Open an attempt, or say why none is opened."""
         attempt_id = new_attempt_id()
-        answer = await self.database.value(
+        row = await self.database.one(
             "open_attempt",
             request.rollout_id,
             request.try_number,
@@ -78,22 +88,22 @@ class PostgresStore:
             attempt_id,
             token_hash(attempt_token(self._key, attempt_id)),
         )
+        answer = row["answer"]
         if answer["attempt"]:
             fault_point(FaultPoint.OPENED)
-            self._add_access(answer["attempt"])
+            self._add_access(answer["attempt"], row["policy"])
         return OpenAnswer.model_validate(answer)
 
-    def _add_access(self, attempt: dict[str, Any]) -> None:
+    def _add_access(self, attempt: dict[str, Any], policy: bool) -> None:
         attempt["token"] = attempt_token(self._key, attempt["attempt_id"])
         attempt["base_url"] = attempt_url(self.gateway_url, attempt["rollout_id"], attempt["attempt_id"])
-        place = AttemptEndpoint(self.gateway_url, attempt["run"], attempt["rollout_id"], attempt["attempt_id"])
-        bound = bind_resources(attempt["resources"], place, attempt["token"])
+        endpoint = AttemptEndpoint(self.gateway_url, policy, attempt["rollout_id"], attempt["attempt_id"])
+        bound = bind_resources(attempt["resources"], endpoint, attempt["token"])
         attempt["resources"] = bound.resources
         attempt["model"] = bound.main.model if bound.main else POLICY
         attempt["sampling"] = bound.main.sampling_parameters if bound.main else _sampling(attempt["sampling"])
 
     async def finish_attempt(self, request: FinishRequest) -> AttemptOutcome:
-        """Close an attempt and move its rollout on."""
         final = with_reward_checked(request)
         named = {self._clean_text(name): value for name, value in final.dimensions.items()}
         await self._count_dropped(request)
@@ -138,20 +148,18 @@ class PostgresStore:
             rollout_id = await self.database.value("rollout_of_attempt", request.attempt_id)
             await self.add_spans(rollout_id, request.attempt_id, request.fence, request.spans)
 
-    async def await_grading(self, handed: GradingRequest) -> None:
-        """Keep what the agent left; the attempt stays open for its grader."""
-        await self._count_dropped(handed)
+    async def await_grading(self, request: GradingRequest) -> None:
+        await self._count_dropped(request)
         await self.database.execute(
             "await_grading",
-            handed.attempt_id,
-            handed.fence,
-            self._clean_text(handed.output),
-            handed.output_bytes,
-            handed.duration_seconds,
+            request.attempt_id,
+            request.fence,
+            self._clean_text(request.output),
+            request.output_bytes,
+            request.duration_seconds,
         )
 
     async def transcript(self, attempt_id: str) -> Transcript:
-        """What a grader judges an attempt by."""
         row = await self.database.row("transcript", attempt_id)
         if row is None:
             raise NotFoundError(f"there is no attempt {attempt_id}")
@@ -162,46 +170,41 @@ class PostgresStore:
         )
 
     async def heartbeat(self, attempt_id: str, fence: int, worker_id: str) -> None:
-        """Say that an attempt's process is alive."""
         if await self.database.value("heartbeat", attempt_id, fence, worker_id) is None:
             if await self.database.value("rollout_of_attempt", attempt_id) is None:
                 raise NotFoundError(f"there is no attempt {attempt_id}")
             raise ConflictError(f"attempt {attempt_id} is over, or has another fence")
 
     async def add_spans(self, rollout_id: str, attempt_id: str, fence: int | None, spans: Sequence[SpanRecord]) -> int:
-        """Keep spans; returns how many were new."""
         rows = self._clean_spans(spans)
         return int(await self.database.value("add_spans", rollout_id, attempt_id, fence, rows))
 
     async def resolve(self, request: ResolveRequest) -> CallContext:
-        """Who is behind an attempt's token."""
         row = await self._behind(request)
         calls: list[Any] = []
         if row["next_call_number"] > 1:
             calls = await self.database.fetch("undelivered_calls", row["day"], request.attempt_id)
-        place = AttemptEndpoint(self.gateway_url, row["run"], request.rollout_id, request.attempt_id)
-        bound = bind_resources(row["resources"], place, request.token)
+        endpoint = AttemptEndpoint(self.gateway_url, row["run"] is not None, request.rollout_id, request.attempt_id)
+        bound = bind_resources(row["resources"], endpoint, request.token)
         return CallContext(
+            **{name: row[name] for name in OF_CALLS},
             rollout_id=request.rollout_id,
             attempt_id=request.attempt_id,
-            run=row["run"],
-            step=row["step"],
             model=bound.main.model if bound.main else POLICY,
             seed_base=f"{row['seed_base']}/{row['try_number']}",
             sampling=_sampling(row["sampling"]),
             agent_chooses_sampling=bool(row["sampling"].get("agent_chooses", False)),
             corrected=corrects(row["numbers"]),
-            min_version=row["min_version"],
-            max_version=row["max_version"],
-            engine_wait_seconds=row["engine_wait_seconds"],
-            next_call_number=row["next_call_number"],
             undelivered=undelivered(calls),
-            upstreams=row["upstreams"],
             resource_models=bound.forwarded,
         )
 
+    async def ended_attempts(self, request: EndedAttempts) -> EndedAttempts:
+        rows = await self.database.fetch("attempts_that_may_call", request.attempt_ids)
+        valid = {row["attempt_id"] for row in rows}
+        return EndedAttempts(attempt_ids=[name for name in request.attempt_ids if name not in valid])
+
     async def recall(self, request: RecallRequest) -> RecalledCall:
-        """A call whose answer did not arrive after all."""
         row = await self._behind(request)
         found = await self.database.fetch("recall_call", row["day"], request.attempt_id, request.call_number)
         return RecalledCall(call=next(iter(undelivered(found)), None))
@@ -215,13 +218,11 @@ class PostgresStore:
         return row
 
     async def commit_generations(self, items: Sequence[GenerationRecord]) -> list[CommitResult]:
-        """Record model calls in one transaction."""
         results = await commit_generations(self.database, items, self.redactor)
         fault_point(FaultPoint.GENERATION_COMMITTED)
         return results
 
     async def record_call_failures(self, items: Sequence[CallFailure]) -> None:
-        """Record calls that the platform failed."""
         await self.database.execute(
             "add_call_failures",
             [item.attempt_id for item in items],
@@ -232,7 +233,6 @@ class PostgresStore:
         )
 
     async def mark_delivered(self, items: Sequence[DeliveryMark]) -> None:
-        """Record whether answers reached the agent."""
         final: dict[tuple[str, int], str] = {}
         for item in items:
             key = (item.attempt_id, item.call_number)
@@ -245,11 +245,9 @@ class PostgresStore:
         )
 
     async def engines(self, run: str) -> list[EngineInfo]:
-        """Engines of a run that are ready and hold a version."""
-        return [EngineInfo.model_validate(dict(row)) for row in await self.database.fetch("ready_engines", run)]
+        return await self.database.models(EngineInfo, "ready_engines", run)
 
     async def register_worker(self, worker: WorkerReport) -> None:
-        """Record a process, or that it is still there."""
         await register_worker(self.database, worker)
 
 

@@ -10,9 +10,10 @@ import orjson
 
 from relight.errors import DatasetError
 from relight.transport.retrying_http import RetryingHttpClient
+from relight.types.names import RELIGHT_API
 from relight.types.views import DatasetView, Page
 
-PREFIX = "/v1/relight/datasets"
+PREFIX = f"{RELIGHT_API}/datasets"
 JSONL = {"Content-Type": "application/jsonl"}
 
 

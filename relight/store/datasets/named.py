@@ -109,9 +109,9 @@ async def _piece(tx: Transaction, upload: str, piece: int) -> bytes:
 
 async def list_datasets(database: Database, after: str = "", limit: int = 100) -> Page[DatasetView]:
     """Named data sets, by name."""
-    rows = await database.fetch("view_datasets", None, after, limit + 1)
-    items = [_view(row) for row in rows[:limit]]
-    return Page[DatasetView](items=items, next=items[-1].name if len(rows) > limit else None)
+    found = await database.models(DatasetView, "view_datasets", None, after, limit + 1)
+    items = found[:limit]
+    return Page[DatasetView](items=items, next=items[-1].name if len(found) > limit else None)
 
 
 async def get_dataset(database: Database, name: str, sample: int = 0) -> DatasetView:
@@ -180,8 +180,8 @@ async def find_stored(database: Queries, source: str, required: Sequence[str]) -
         await database.execute(*(("lock_dataset_name", name) if kind == "store" else ("hold_datasets", [name])))
     row = await database.row("find_named_dataset" if kind == "store" else "get_dataset", name)
     if row is None:
-        mend = "send it with `relight data put`" if kind == "store" else "give a path or a URL"
-        raise DatasetError(f"data set {source}: the store has no such set; {mend}")
+        remedy = "send it with `relight data put`" if kind == "store" else "give a path or a URL"
+        raise DatasetError(f"data set {source}: the store has no such set; {remedy}")
     wanted = (row["dataset_id"], list(required))
     lacking = await database.row("row_without_field", *wanted) if required else None
     if lacking is not None:

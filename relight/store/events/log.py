@@ -105,7 +105,7 @@ class EventCursor:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class EncodedEvent:
     """One change, encoded once for all readers."""
 
     id: int
@@ -124,7 +124,7 @@ class Wanted:
     rollout_id: str | None = None
     kinds: frozenset[str] | None = None
 
-    def takes(self, event: Event) -> bool:
+    def takes(self, event: EncodedEvent) -> bool:
         """Whether it is one of them."""
         return (
             (self.run is None or event.run == self.run)
@@ -154,7 +154,7 @@ async def cursor_since(database: Database, at: datetime) -> tuple[EventCursor, b
 
 async def read_page(
     database: Database, cursor: EventCursor, wanted: Wanted = EVERYTHING, limit: int = 500
-) -> tuple[list[Event], EventCursor]:
+) -> tuple[list[EncodedEvent], EventCursor]:
     """The next events of a cursor's window (up to now if it has none), and the cursor after them.
 
     Raises:
@@ -164,11 +164,11 @@ async def read_page(
     if window is None:
         row = await database.one("open_events", seen)
         window, after = Snapshot.parse(row["sees"]), LARGEST if row["first"] is None else row["first"] - 1
-    events: list[Event] = []
+    events: list[EncodedEvent] = []
     if after < LARGEST:
         kinds = None if wanted.kinds is None else sorted(wanted.kinds)
-        place = (seen, str(window), after, limit)
-        found = await database.fetch("read_events", *place, wanted.run, wanted.rollout_id, kinds)
+        bounds = (seen, str(window), after, limit)
+        found = await database.fetch("read_events", *bounds, wanted.run, wanted.rollout_id, kinds)
         events = [event_of(row) for row in found]
     # Afterwards, since what is dropped meanwhile would be missed unseen.
     if await database.value("events_missed", seen, cursor.after):
@@ -176,11 +176,11 @@ async def read_page(
     return events, EventCursor(window) if len(events) < limit else EventCursor(cursor.seen, window, events[-1].id)
 
 
-def event_of(row: Any) -> Event:
+def event_of(row: Any) -> EncodedEvent:
     """An event in the form of the streams."""
     names = ("id", "kind", "time", "run", "rollout_id", "attempt_id", "step", "data")
-    told = orjson.dumps({name: row[name] for name in names})
-    return Event(row["id"], row["xid"], row["kind"], row["run"], row["rollout_id"], told)
+    content = orjson.dumps({name: row[name] for name in names})
+    return EncodedEvent(row["id"], row["xid"], row["kind"], row["run"], row["rollout_id"], content)
 
 
 async def drop_events(database: Database, *, keep_seconds: float = KEEP_SECONDS, keep_events: int = KEEP_EVENTS) -> int:

@@ -18,7 +18,7 @@ from relight.errors import RelightError
 from relight.store.database import Database
 from relight.store.events.log import (
     EVERYTHING,
-    Event,
+    EncodedEvent,
     EventCursor,
     EventsMissed,
     Snapshot,
@@ -28,13 +28,13 @@ from relight.store.events.log import (
 )
 
 log = logging.getLogger(__name__)
-LOOK_SECONDS = 0.2
+POLL_SECONDS = 0.2
 AWAY_SECONDS = 1.0
 RING_EVENTS = 10_000
 PAGE = 500
 READERS = 2
 """How many readers may read from Postgres at once, so that connections are left for requests."""
-Page = tuple[list[Event], EventCursor]
+Page = tuple[list[EncodedEvent], EventCursor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,21 +43,21 @@ class TailRead:
 
     seen: Snapshot
     window: Snapshot
-    events: list[Event]
+    events: list[EncodedEvent]
 
 
 class EventTail:
     """The ring buffer and its waiting readers."""
 
     def __init__(
-        self, database: Database, *, look_seconds: float = LOOK_SECONDS, ring_events: int = RING_EVENTS
+        self, database: Database, *, poll_seconds: float = POLL_SECONDS, ring_events: int = RING_EVENTS
     ) -> None:
         self.database = database
-        self.look_seconds = look_seconds
+        self.poll_seconds = poll_seconds
         self.ring_events = ring_events
         self.reads = 0
         """Pages read from Postgres for single readers, since the start."""
-        self._looks: deque[TailRead] = deque()
+        self._reads: deque[TailRead] = deque()
         self._first = 0
         """Number of the first poll in the ring."""
         self._numbers: dict[Snapshot, int] = {}
@@ -67,7 +67,7 @@ class EventTail:
         """The end of the last poll that found events; readers are there, too."""
         self._newest: Snapshot | None = None
         """The end of the last poll; there are no events between."""
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
         self._reading = asyncio.Semaphore(READERS)
         self._followers = 0
         self._task: asyncio.Task[None] | None = None
@@ -77,7 +77,7 @@ class EventTail:
         """Keep the ring filled in the block."""
         self._followers += 1
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._look())
+            self._task = asyncio.create_task(self._poll())
         try:
             yield
         finally:
@@ -96,9 +96,9 @@ class EventTail:
             EventsMissed: some are no longer kept.
         """
         while True:
-            news = self._news
+            changed = self._changed
             if self._is_ahead(cursor):
-                await news.wait()
+                await changed.wait()
                 continue
             found = self._from_ring(cursor, wanted)
             if found is not None:
@@ -113,40 +113,40 @@ class EventTail:
 
     def _from_ring(self, cursor: EventCursor, wanted: Wanted) -> Page | None:
         """The next page, if the ring holds it."""
-        look = self._look_after(cursor.seen)
-        if look is not None and cursor.window in (None, look.window):
-            return _page(look.events, cursor, look.window, wanted)
-        if not self._looks or not cursor.seen.covers(self._looks[0].seen):
+        read = self._read_after(cursor.seen)
+        if read is not None and cursor.window in (None, read.window):
+            return _page(read.events, cursor, read.window, wanted)
+        if not self._reads or not cursor.seen.covers(self._reads[0].seen):
             return None
-        window, end = cursor.window or self._looks[-1].window, self._looks[-1].window
+        window, end = cursor.window or self._reads[-1].window, self._reads[-1].window
         if not window.covers(cursor.seen) or not end.covers(window):
             return None
-        events = (event for found in self._looks for event in found.events)
+        events = (event for found in self._reads for event in found.events)
         unseen = [event for event in events if window.sees(event.xid) and not cursor.seen.sees(event.xid)]
         return _page(sorted(unseen, key=lambda event: event.id), cursor, window, wanted)
 
-    def _look_after(self, seen: Snapshot) -> TailRead | None:
+    def _read_after(self, seen: Snapshot) -> TailRead | None:
         number = self._numbers.get(seen)
-        return None if number is None else self._looks[number - self._first]
+        return None if number is None else self._reads[number - self._first]
 
-    async def _look(self) -> None:
+    async def _poll(self) -> None:
         """Poll while there are readers."""
         while self._followers:
             try:
-                await self._look_once()
-                await asyncio.sleep(self.look_seconds)
+                await self._poll_once()
+                await asyncio.sleep(self.poll_seconds)
             except EventsMissed:
                 self._forget()
             except RelightError as error:
-                log.warning("can't look for events: %s", error)
+                log.warning("can't read events: %s", error)
                 await asyncio.sleep(AWAY_SECONDS)
             except Exception:
                 # Any error must end the wait of the readers.
-                log.exception("can't look for events")
+                log.exception("can't read events")
                 await asyncio.sleep(AWAY_SECONDS)
         self._forget()
 
-    async def _look_once(self) -> None:
+    async def _poll_once(self) -> None:
         if self._newest is None or self._end is None:
             self._begin((await cursor_now(self.database)).seen)
             return
@@ -162,32 +162,32 @@ class EventTail:
         self._end = self._newest = at
         self._wake()
 
-    def _keep(self, look: TailRead) -> None:
-        self._numbers[look.seen] = self._first + len(self._looks)
-        self._looks.append(look)
-        self._end = look.window
-        self._held += len(look.events)
-        while self._held > self.ring_events and len(self._looks) > 1:
-            gone = self._looks.popleft()
+    def _keep(self, read: TailRead) -> None:
+        self._numbers[read.seen] = self._first + len(self._reads)
+        self._reads.append(read)
+        self._end = read.window
+        self._held += len(read.events)
+        while self._held > self.ring_events and len(self._reads) > 1:
+            gone = self._reads.popleft()
             del self._numbers[gone.seen]
             self._first += 1
             self._held -= len(gone.events)
         self._wake()
 
     def _forget(self) -> None:
-        self._looks.clear()
+        self._reads.clear()
         self._numbers.clear()
         self._first = self._held = 0
         self._end = self._newest = None
 
     def _wake(self) -> None:
-        self._news.set()
-        self._news = asyncio.Event()
+        self._changed.set()
+        self._changed = asyncio.Event()
 
 
-def _page(events: Iterable[Event], cursor: EventCursor, window: Snapshot, wanted: Wanted) -> Page:
+def _page(events: Iterable[EncodedEvent], cursor: EventCursor, window: Snapshot, wanted: Wanted) -> Page:
     """A page of a window's events after a cursor."""
-    page: list[Event] = []
+    page: list[EncodedEvent] = []
     for event in events:
         if event.id > cursor.after and wanted.takes(event):
             page.append(event)
@@ -196,6 +196,6 @@ def _page(events: Iterable[Event], cursor: EventCursor, window: Snapshot, wanted
     return page, EventCursor(window)
 
 
-def cursor_at(before: EventCursor, after: EventCursor, event: Event) -> EventCursor:
+def cursor_at(before: EventCursor, after: EventCursor, event: EncodedEvent) -> EventCursor:
     """The cursor after an event of a page between two cursors."""
     return EventCursor(before.seen, after.window or after.seen, event.id)

@@ -10,7 +10,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from relight.errors import PostgresError
-from relight.store.database import Connection, Database, migrations, queries, translated
+from relight.store.database import (
+    Connection,
+    Database,
+    applied_migrations,
+    migrations,
+    queries,
+    require_known,
+    translated,
+)
 
 PREFIX = "check_"
 MAX_ROWS = 20
@@ -51,7 +59,8 @@ async def check_store(database: Database) -> list[Violation]:
     """The invariants that do not hold, in one snapshot; nothing is locked or written.
 
     Raises:
-        PostgresError: the schema has another version than these queries.
+        PostgresError: the schema is older than these queries.
+        ConfigError: the database is of a release before 0.1 or of a newer one.
     """
     async with (
         translated(),
@@ -63,13 +72,13 @@ async def check_store(database: Database) -> list[Violation]:
 
 
 async def _require_schema(connection: Connection) -> None:
-    wanted, there = migrations()[-1][0], 0
-    if await connection.fetchval("select to_regclass('migrations')") is not None:
-        there = await connection.fetchval("select coalesce(max(version), 0) from migrations")
-    if there != wanted:
+    applied = await applied_migrations(connection)
+    require_known(applied)
+    wanted, there = migrations()[-1][0], max(applied, default=0)
+    if there < wanted:
         raise PostgresError(
             f"the schema is version {there}, and this Relight checks version {wanted}; "
-            + ("start `relight store` once to migrate it" if there < wanted else "use the Relight that migrated it")
+            "start `relight store` once to migrate it"
         )
 
 

@@ -79,8 +79,8 @@ async def retain(database: Database, policy: Policy, *, dry_run: bool = False) -
     needed = {row["day"]: row["holder"] for row in await database.fetch("retention_needed")}
     today = await database.value("retention_today")
     for day in choose(days, policy, today, needed):
-        if not dry_run and (hindrance := await _drop(database, day)):
-            day.action, day.reason = "kept", hindrance
+        if not dry_run and (obstacle := await _drop(database, day)):
+            day.action, day.reason = "kept", obstacle
     return days
 
 
@@ -161,7 +161,7 @@ async def _drop_tables(tx: Transaction, day: Day) -> None:
     for table in day.strays:
         await tx.connection.execute(f"delete from {_quoted(table)} where day = $1", day.day)
     for table in day.tables:
-        await tx.connection.execute(f"drop table if exists {_quoted(table)}")
+        await tx.execute("drop_partition", table)
 
 
 def _quoted(table: str) -> str:

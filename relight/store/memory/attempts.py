@@ -1,4 +1,4 @@
-"""The in-memory attempt store, with the same rules as on Postgres, for tests of runner and gateway.
+"""The in-memory attempt store, with the same rules as on Postgres, for programs and tests without a Postgres.
 
 Nothing survives the process. Runs, rollouts and engines are added by methods, and all rows can be read.
 """
@@ -11,20 +11,21 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from relight.errors import ConflictError, NotFoundError, UnauthorizedError
+from relight.store.attempts.attempt_tokens import attempt_token, attempt_url, open_key, token_hash
 from relight.store.attempts.bound_resources import AttemptEndpoint, BoundResources, bind_resources
-from relight.store.attempts.tokens import attempt_token, attempt_url, open_key, token_hash
 from relight.store.memory.rows import AttemptRow, EngineState, MemoryCall, MemoryEngine, MemoryRun, RolloutRow
-from relight.store.memory.tables import ALONE_AFTER, NEXT_NUMBER, Tables, locked
+from relight.store.memory.tables import OWN_PROCESS_AFTER_DEATHS, Tables, locked
 from relight.store.queue.rules import ENDED
 from relight.store.storable import storable_span, with_reward_checked
 from relight.types import wire
-from relight.types.names import POLICY
+from relight.types.names import POLICY, Isolation, Network
 from relight.types.resources import NamedResources
 from relight.types.rollout import PLATFORM_FAILURES, AttemptStatus, FailureClass, RolloutConfig, RolloutStatus
-from relight.types.store import Span, Worker
+from relight.types.store import Worker
+from relight.types.tracer import NEXT_NUMBER, Span
 
 
-class MemoryStore:
+class MemoryAttemptStore:
     """Implements `AttemptStore` in memory, over tables that an `InMemoryLightningStore` may share."""
 
     def __init__(self, gateway_url: str = "http://127.0.0.1:4748", tables: Tables | None = None) -> None:
@@ -46,13 +47,24 @@ class MemoryStore:
         run: str,
         *,
         sampling: dict[str, Any] | None = None,
-        isolation: Literal["process", "shared"] = "process",
+        isolation: Isolation = "process",
+        network: Network = "internet",
         engine_wait_seconds: float = 300.0,
         grader: str | None = None,
+        has_engines: bool = True,
     ) -> MemoryRun:
         """Add a run; `add_rollout` and `add_engine` do so automatically, with defaults."""
-        self.runs[run] = MemoryRun(sampling or {}, isolation, engine_wait_seconds, grader)
+        self.runs[run] = MemoryRun(
+            sampling or {}, isolation, network, engine_wait_seconds, grader, has_engines=has_engines
+        )
         return self.runs[run]
+
+    def end_run(self, run: str, status: str = "finished") -> None:
+        """End a run, and with it the rollouts from outside that it has."""
+        self.runs[run].status = status
+        for row in self.rollouts.values():
+            if row.outside and row.run == run and row.status not in ENDED:
+                self.tables.cancel(row, "its run ended")
 
     def add_rollout(
         self,
@@ -76,6 +88,7 @@ class MemoryStore:
         row = self.rollouts[rollout_id] = RolloutRow(
             rollout_id=rollout_id,
             by_queue=False,
+            outside=run is None,
             run=run,
             step=step,
             input=input,
@@ -96,6 +109,7 @@ class MemoryStore:
         engine_id: str = "engine-1",
         *,
         run: str = "demo",
+        policy: str = POLICY,
         url: str = "http://127.0.0.1:8000",
         model: str = POLICY,
         version: int = 0,
@@ -106,7 +120,7 @@ class MemoryStore:
             self.add_run(run)
         old = self.tables.engines.get(engine_id)
         loads = [*(old.loads if old else []), (time.time(), version)]
-        info = wire.EngineInfo(engine_id=engine_id, run=run, url=url, model=model, version=version, load=len(loads))
+        info = wire.EngineInfo(engine_id=engine_id, run=run, policy=policy, url=url, model=model, version=version)
         self.tables.engines[engine_id] = MemoryEngine(info, state, loads)
         return self.tables.engines[engine_id]
 
@@ -120,7 +134,7 @@ class MemoryStore:
 
     def close(self, rollout_id: str, attempt_id: str = "none") -> None:
         """Set the attempt that counts, as the closing of its batch does."""
-        self.rollouts[rollout_id].counted = attempt_id
+        self.rollouts[rollout_id].final_attempt = attempt_id
 
     def attempt(self, attempt_id: str) -> AttemptRow:
         """An attempt's row."""
@@ -141,7 +155,7 @@ class MemoryStore:
             return refusal
         if newest and not newest.ended:
             self.tables.end_open_attempt(
-                rollout, FailureClass.INFRASTRUCTURE, "its process died, or lost touch with the platform"
+                rollout, FailureClass.INFRASTRUCTURE, "its process died, or lost its connection"
             )
             if self.tables.count_death(rollout):
                 return wire.OpenAnswer(state="finished", reason="quarantined", outcome=newest.outcome)
@@ -154,7 +168,7 @@ class MemoryStore:
         for attempt in reversed(rollout.attempts):
             if attempt.ended and attempt.try_number == try_number and attempt.failure_class not in PLATFORM_FAILURES:
                 return wire.OpenAnswer(state="finished", reason="this try has ended", outcome=attempt.outcome)
-        if rollout.counted is not None:
+        if rollout.final_attempt is not None:
             return wire.OpenAnswer(state="gone", reason="the batch of this rollout is closed")
         if rollout.status in ENDED and newest and newest.ended:
             return wire.OpenAnswer(state="finished", reason="the rollout has ended", outcome=newest.outcome)
@@ -164,24 +178,12 @@ class MemoryStore:
             return wire.OpenAnswer(state="gone", reason=f"try {newest.try_number} has begun")
         if newest and newest.open_key != key and any(attempt.open_key == key for attempt in rollout.attempts):
             return wire.OpenAnswer(state="gone", reason="another execution has taken over")
-        if rollout.run is not None and self.runs[rollout.run].status != "running":
-            return wire.OpenAnswer(state="gone", reason=f"the run is {self.runs[rollout.run].status}")
-        reason = self._waits(rollout.run)
-        return wire.OpenAnswer(state="wait", reason=reason) if reason else None
-
-    def _waits(self, name: str | None) -> str | None:
-        if name is None:
-            return None
-        run = self.runs[name]
-        states = [engine.state for engine in self.tables.engines.values() if engine.info.run == name]
-        if run.paused:
-            return "the run is paused"
-        if states and not {"ready", "loading"} & set(states):
-            return "no engine is ready"
-        return None
+        reason = self.tables.waits(rollout)
+        gone = not rollout.outside and self.tables.run_of(rollout).status != "running"
+        return wire.OpenAnswer(state="gone" if gone else "wait", reason=reason) if reason else None
 
     def _opened(self, rollout: RolloutRow, attempt: AttemptRow) -> wire.OpenAnswer:
-        run = self.runs[rollout.run] if rollout.run else MemoryRun()
+        run = self.tables.run_of(rollout)
         token = attempt_token(self.tables.key, attempt.attempt_id)
         bound = self._bound(rollout, attempt.attempt_id, token)
         opened = wire.OpenedAttempt(
@@ -202,15 +204,17 @@ class MemoryStore:
             sampling=bound.main.sampling_parameters if bound.main else run.set_sampling,
             config=rollout.config,
             isolation=run.isolation,
-            alone=rollout.deaths >= ALONE_AFTER,
+            network=run.network,
+            alone=rollout.deaths >= OWN_PROCESS_AFTER_DEATHS,
             deaths=rollout.deaths,
             grader=run.grader,
         )
         return wire.OpenAnswer(state="opened", attempt=opened)
 
     def _bound(self, rollout: RolloutRow, attempt_id: str, token: str) -> BoundResources:
-        place = AttemptEndpoint(self.gateway_url, rollout.run, rollout.rollout_id, attempt_id)
-        return bind_resources(self.tables.resources_of(rollout), place, token)
+        policy = self.tables.has_engines(rollout)
+        endpoint = AttemptEndpoint(self.gateway_url, policy, rollout.rollout_id, attempt_id)
+        return bind_resources(self.tables.resources_of(rollout), endpoint, token)
 
     @locked
     async def finish_attempt(self, request: wire.FinishRequest) -> wire.AttemptOutcome:
@@ -236,7 +240,7 @@ class MemoryStore:
             failure_class = FailureClass.ENGINE_ERROR
             message = ": ".join(filter(None, ["a model call failed on the platform's side", message]))
         attempt.status = failure_class.attempt_status if failure_class else AttemptStatus.SUCCEEDED
-        attempt.failure_class, attempt.message = failure_class, message
+        attempt.failure_class, attempt.message, attempt.error = failure_class, message, final.error
         attempt.reward = None if failure_class else final.reward
         attempt.grader, attempt.dimensions, attempt.feedback = final.grader, final.dimensions, final.feedback
         if final.grader == "agent":
@@ -250,19 +254,19 @@ class MemoryStore:
         return attempt
 
     @locked
-    async def await_grading(self, handed: wire.GradingRequest) -> None:
-        """Keep what the agent left; the attempt stays open for its grader."""
-        attempt = self._known(handed.attempt_id)
-        if attempt.fence != handed.fence or attempt is not self.rollouts[attempt.rollout_id].newest:
+    async def await_grading(self, request: wire.GradingRequest) -> None:
+        """Store the agent's output; the attempt stays open for its grader."""
+        attempt = self._known(request.attempt_id)
+        if attempt.fence != request.fence or attempt is not self.rollouts[attempt.rollout_id].newest:
             raise ConflictError(f"attempt {attempt.attempt_id} has been superseded")
         if not attempt.ended:
             self._touch(attempt)
             attempt.settle_deliveries()
-            attempt.output, attempt.spans_dropped = handed.output, handed.spans_dropped
+            attempt.output, attempt.spans_dropped = request.output, request.spans_dropped
 
     @locked
     async def transcript(self, attempt_id: str) -> wire.Transcript:
-        """What a grader judges an attempt by."""
+        """What a grader gets of an attempt."""
         attempt = self._known(attempt_id)
         calls = [call for _, call in sorted(attempt.calls.items()) if call.delivered != "no"]
         return wire.Transcript(
@@ -274,7 +278,7 @@ class MemoryStore:
 
     @locked
     async def heartbeat(self, attempt_id: str, fence: int, worker_id: str) -> None:
-        """Say that an attempt's process is alive."""
+        """Record that an attempt's process is alive."""
         attempt = self._known(attempt_id)
         if attempt.ended or attempt.fence != fence:
             raise ConflictError(f"attempt {attempt_id} is over, or has another fence")
@@ -284,7 +288,7 @@ class MemoryStore:
     async def add_spans(
         self, rollout_id: str, attempt_id: str, fence: int | None, spans: Sequence[wire.SpanRecord]
     ) -> int:
-        """Keep spans; returns how many were new."""
+        """Store spans; returns how many were new."""
         given = [_span(rollout_id, attempt_id, span) for span in spans]
         added = sum(self.tables.add_span(span) is not None for span in given)
         attempt = self.tables.attempts.get(attempt_id)
@@ -299,16 +303,15 @@ class MemoryStore:
 
     @locked
     async def resolve(self, request: wire.ResolveRequest) -> wire.CallContext:
-        """Who is behind an attempt's token."""
+        """The attempt of a token, and how its model calls are served."""
         attempt = self._behind(request)
         rollout = self.rollouts[attempt.rollout_id]
-        run = self.runs[rollout.run] if rollout.run else MemoryRun()
+        run = self.tables.run_of(rollout)
         bound = self._bound(rollout, attempt.attempt_id, request.token)
         return wire.CallContext(
             rollout_id=rollout.rollout_id,
             attempt_id=attempt.attempt_id,
-            run=rollout.run,
-            step=rollout.step,
+            run=rollout.run if self.tables.has_engines(rollout) else None,
             model=bound.main.model if bound.main else POLICY,
             seed_base=f"{rollout.seed_base}/{attempt.try_number}",
             sampling=run.set_sampling,
@@ -320,12 +323,20 @@ class MemoryStore:
             next_call_number=attempt.free_number(),
             undelivered=attempt.undelivered(),
             upstreams=run.upstreams,
+            models=run.models,
             resource_models=bound.forwarded,
         )
 
     @locked
+    async def ended_attempts(self, request: wire.EndedAttempts) -> wire.EndedAttempts:
+        """Those of these attempts for which `resolve` would raise; unknown ones among them."""
+        known = self.tables.attempts
+        ended = [name for name in request.attempt_ids if name not in known or not self._is_alive(known[name])]
+        return wire.EndedAttempts(attempt_ids=ended)
+
+    @locked
     async def recall(self, request: wire.RecallRequest) -> wire.RecalledCall:
-        """A call whose answer did not arrive after all."""
+        """A call whose answer did not arrive, as the agent says."""
         return wire.RecalledCall(call=self._behind(request).recalled(request.call_number))
 
     def _behind(self, request: wire.ResolveRequest) -> AttemptRow:
@@ -365,8 +376,9 @@ class MemoryStore:
         engine = self.tables.engines.get(item.engine_id)
         start = engine.version_at(item.duration_seconds) if engine else None
         end = engine.version_at(0) if engine else None
-        attempt.calls[item.call_number] = MemoryCall(item, item.delivered, start, end)
-        self.tables.rollouts[item.rollout_id].next_sequence += len(item.choices)
+        rollout = self.tables.rollouts[item.rollout_id]
+        attempt.calls[item.call_number] = MemoryCall(item, item.delivered, start, end, rollout.next_sequence)
+        rollout.next_sequence += len(item.choices)
         self._touch(attempt)
         return wire.CommitResult(state="committed")
 
@@ -397,12 +409,9 @@ class MemoryStore:
     @locked
     async def register_worker(self, worker: wire.WorkerReport) -> None:
         """Record a process, or that it is still there."""
-        told = dict(worker)
-        self.tables.workers[worker.worker_id] = Worker(last_heartbeat_time=time.time(), **told)
+        report = dict(worker)
+        self.tables.workers[worker.worker_id] = Worker(last_heartbeat_time=time.time(), **report)
 
 
 def _span(rollout_id: str, attempt_id: str, record: wire.SpanRecord) -> Span:
-    row = storable_span(record)
-    status = {"status_code": row.pop("status"), "description": row.pop("status_description")}
-    ids = {"rollout_id": rollout_id, "attempt_id": attempt_id, "sequence_id": NEXT_NUMBER}
-    return Span.model_validate({**row, **ids, "status": status})
+    return Span.from_emitted(storable_span(record), rollout_id, attempt_id, NEXT_NUMBER)

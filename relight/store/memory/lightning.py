@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, cast
 
 from pydantic import BaseModel
 
@@ -19,11 +19,12 @@ from relight.store.base import Changes
 from relight.store.memory.pages import find
 from relight.store.memory.resources_and_workers import MemoryCatalogue
 from relight.store.memory.rows import AttemptRow, RolloutRow
-from relight.store.memory.tables import NEXT_NUMBER, Tables
-from relight.store.queue import queries, rules
-from relight.store.queue.rows import new_id
-from relight.store.spans.otel import span_of
-from relight.store.storable import storable
+from relight.store.memory.tables import KeptRequest, Tables, storable_span
+from relight.store.memory.trace import RolloutTrace
+from relight.store.queue import query_tables, rules
+from relight.store.queue.idempotency_keys import refusal, request_hash, rollouts_hash
+from relight.store.queue.rows import checked_request, checked_requests, new_id
+from relight.store.storable import optional_text, storable
 from relight.types.queries import AttemptQuery, RolloutQuery, SpanQuery
 from relight.types.rollout import (
     Attempt,
@@ -34,9 +35,18 @@ from relight.types.rollout import (
     RolloutConfig,
     RolloutStatus,
 )
-from relight.types.store import EnqueueRolloutRequest, PaginatedResult, Span, WorkerStatus
+from relight.types.store import (
+    EnqueueRolloutRequest,
+    LightningStoreCapabilities,
+    LightningStoreStatistics,
+    PaginatedResult,
+    WorkerStatus,
+)
+from relight.types.tracer import NEXT_NUMBER, Span
 
 PERIOD_SECONDS = 0.5
+STORABLE = frozenset({"input", "mode", "metadata", "resources_id"})
+"""Fields of a rollout that are set as they are given."""
 M = TypeVar("M", bound=BaseModel)
 
 
@@ -60,19 +70,20 @@ class InMemoryLightningStore(MemoryCatalogue):
             sweeper.close()
 
     @property
-    def capabilities(self) -> dict[str, bool]:
-        """What it can."""
+    def capabilities(self) -> LightningStoreCapabilities:
+        """The capabilities of this store."""
         return {"thread_safe": True, "async_safe": True, "zero_copy": False, "otlp_traces": False}
 
     def otlp_traces_endpoint(self) -> str:
-        """There is none."""
+        """Raises NotImplementedError: a store in memory has no endpoint."""
         raise NotImplementedError("a store in memory has no OTLP endpoint; serve it by a LightningStoreServer for one")
 
-    async def statistics(self) -> dict[str, Any]:
-        """How much there is."""
+    async def statistics(self) -> LightningStoreStatistics:
+        """Counts of the rows."""
         with self.tables.lock:
             counts = self.tables.counts()
-        return {"name": type(self).__name__, **counts, "uptime": time.monotonic() - self._started}
+        held = {"name": type(self).__name__, **counts, "uptime": time.monotonic() - self._started}
+        return cast("LightningStoreStatistics", held)
 
     async def sweep(self) -> list[Attempt]:
         """Check deadlines once; returns the attempts that were overdue."""
@@ -87,27 +98,31 @@ class InMemoryLightningStore(MemoryCatalogue):
     async def _start_rollout(
         self, request: EnqueueRolloutRequest, worker_id: str | None, idempotency_key: str | None
     ) -> AttemptedRollout:
+        request = checked_request(request)
         with self.tables.lock:
-            if made := self._made("start", idempotency_key):
+            hashed = rollouts_hash([request], worker_id)
+            if made := self._made("start", idempotency_key, hashed):
                 return made[0]
-            claimed = self._claim(self._new(request), worker_id)
-            self._remember("start", idempotency_key, [claimed])
+            claimed = self._claim(self._new(request), optional_text(worker_id))
+            self._remember("start", idempotency_key, hashed, [claimed])
             return claimed
 
     async def enqueue_many_rollouts(
         self, rollouts: Sequence[EnqueueRolloutRequest], *, idempotency_key: str | None = None
     ) -> list[Rollout]:
-        """Several, in order, or none."""
+        """Append several rollouts, in order; all or none."""
+        rollouts = checked_requests(rollouts)
         with self.tables.lock:
-            known = idempotency_key and self.tables.keys.get(("enqueue", idempotency_key))
-            if known:
+            hashed = rollouts_hash(rollouts)
+            if known := self._known("enqueue", idempotency_key, hashed):
                 rows = [self.tables.rollouts[made] for made, _ in known if made in self.tables.rollouts]
                 return [_copy(row.shown()) for row in rows]
             for request in rollouts:
                 self._check(request)
             made = [_copy(self._new(request).shown()) for request in rollouts]
             if idempotency_key is not None:
-                self.tables.keys["enqueue", idempotency_key] = [(rollout.rollout_id, "") for rollout in made]
+                ids = [(rollout.rollout_id, "") for rollout in made]
+                self.tables.keys["enqueue", idempotency_key] = KeptRequest(hashed, ids)
             return made
 
     async def dequeue_many_rollouts(
@@ -115,12 +130,14 @@ class InMemoryLightningStore(MemoryCatalogue):
     ) -> list[AttemptedRollout]:
         if limit <= 0:
             return []
+        worker_id = optional_text(worker_id)
         with self.tables.lock:
-            if made := self._made("dequeue", idempotency_key):
+            hashed = request_hash(limit, worker_id)
+            if made := self._made("dequeue", idempotency_key, hashed):
                 return made
             claimed = [self._claim(row, worker_id, dequeued=True) for row in self.tables.queue(limit)]
             if claimed:
-                self._remember("dequeue", idempotency_key, claimed)
+                self._remember("dequeue", idempotency_key, hashed, claimed)
             elif worker_id is not None:
                 self.tables.set_worker(worker_id, WorkerStatus.IDLE, dequeued=True)
             return claimed
@@ -130,9 +147,16 @@ class InMemoryLightningStore(MemoryCatalogue):
             row = self.tables.queued_row(rollout_id)
             if row.status is RolloutStatus.CANCELLED:
                 raise ConflictError(f"rollout {rollout_id} is cancelled")
-            return self._claim(row, worker_id)
+            self._check_revival(row)
+            return self._claim(row, optional_text(worker_id))
+
+    def _check_revival(self, row: RolloutRow) -> None:
+        if row.status in rules.ENDED and row.run is not None:
+            self.tables.require_unfinished(row.run)
 
     def _check(self, request: EnqueueRolloutRequest) -> None:
+        if request.run is not None:
+            self.tables.require_unfinished(request.run)
         dispatch = request.dispatch
         if dispatch is None or dispatch.by == "queue":
             return
@@ -142,48 +166,60 @@ class InMemoryLightningStore(MemoryCatalogue):
             raise rules.unknown_resources(request.resources_id)
 
     def _new(self, request: EnqueueRolloutRequest) -> RolloutRow:
-        request = EnqueueRolloutRequest.model_validate(dict(request))
         self._check(request)
         row = RolloutRow(
             rollout_id=(rollout_id := new_id("ro")),
             by_queue=request.dispatch is None or request.dispatch.by == "queue",
+            run=request.run,
             seed_base=rollout_id,
-            input=storable(request.input),
+            input=request.input,
             mode=request.mode,
             config=(request.config or RolloutConfig()).model_copy(deep=True),
-            metadata=storable(request.metadata or {}),
+            metadata=request.metadata or {},
         )
         self.tables.rollouts[rollout_id] = row
-        self.tables.pin(row, request.resources_id or self.tables.newest_resources)
+        usual = self.tables.run_of(row).resources_id if row.run else self.tables.newest_resources
+        self.tables.pin(row, usual if request.resources_id is None else request.resources_id)
         self.tables.set_status(row, RolloutStatus.QUEUING)
         return row
 
     def _claim(self, row: RolloutRow, worker_id: str | None, *, dequeued: bool = False) -> AttemptedRollout:
         return _copy(row.attempted(self.tables.begin_attempt(row, worker_id, dequeued=dequeued)))
 
-    def _made(self, operation: str, key: str | None) -> list[AttemptedRollout]:
-        made = self.tables.keys.get((operation, key), []) if key is not None else []
+    def _known(self, operation: str, key: str | None, hashed: str) -> Sequence[tuple[str, str]]:
+        """What the request with this key made."""
+        kept = self.tables.keys.get((operation, key)) if key is not None else None
+        if key is not None and kept is not None and kept.request_hash != hashed:
+            raise InvalidRequestError(refusal(key))
+        return kept.made if kept else []
+
+    def _made(self, operation: str, key: str | None, hashed: str) -> list[AttemptedRollout]:
+        made = self._known(operation, key, hashed)
         rows = [(self.tables.rollouts.get(rollout_id), attempt_id) for rollout_id, attempt_id in made]
         return [_copy(row.attempted(row.attempt(attempt_id))) for row, attempt_id in rows if row]
 
-    def _remember(self, operation: str, key: str | None, made: Sequence[AttemptedRollout]) -> None:
+    def _remember(self, operation: str, key: str | None, hashed: str, made: Sequence[AttemptedRollout]) -> None:
         if key is not None:
-            self.tables.keys[operation, key] = [(row.rollout_id, row.attempt.attempt_id) for row in made]
+            ids = [(row.rollout_id, row.attempt.attempt_id) for row in made]
+            self.tables.keys[operation, key] = KeptRequest(hashed, ids)
 
     # Rollouts and attempts
 
     async def _update_rollout(self, rollout_id: str, changes: Changes) -> Rollout:
+        values = {name: storable(changes[name], name) for name in changes.keys() & STORABLE}
         with self.tables.lock:
             row = self.tables.queued_row(rollout_id)
             wanted = RolloutStatus(changes.get("status", row.status))
             if not rules.may_become(row.status, wanted):
                 raise ConflictError(f"rollout {rollout_id} is {row.status} and can not become {wanted}")
+            if wanted not in rules.ENDED:
+                self._check_revival(row)
             if "resources_id" in changes:
-                self.tables.pin(row, changes["resources_id"])
+                self.tables.pin(row, values["resources_id"])
             if "config" in changes:
                 row.config = changes["config"].model_copy(deep=True)
-            for name in changes.keys() & {"input", "mode", "metadata"}:
-                setattr(row, name, storable(changes[name]))
+            for name in values.keys() - {"resources_id"}:
+                setattr(row, name, values[name])
             self._set_status_by_hand(row, wanted)
             if "status" in changes:
                 row.due = 0.0
@@ -202,14 +238,15 @@ class InMemoryLightningStore(MemoryCatalogue):
             row.failure_class = None
 
     async def _update_attempt(self, rollout_id: str, attempt_id: str, changes: Changes) -> Attempt:
+        values = {name: storable(changes[name], name) for name in changes.keys() - {"status"}}
         with self.tables.lock:
             row = self.tables.queued_row(rollout_id)
             attempt = row.attempt(attempt_id)
             wanted = AttemptStatus(changes.get("status", attempt.status))
             if wanted is not attempt.status:
                 _check_status(row, attempt, wanted)
-            for name in changes.keys() - {"status"}:
-                setattr(attempt, name, storable(changes[name]))
+            for name, value in values.items():
+                setattr(attempt, name, value)
             if wanted is not attempt.status:
                 self.tables.set_attempt_status(row, attempt, wanted)
             self.tables.follow_worker(attempt)
@@ -219,19 +256,18 @@ class InMemoryLightningStore(MemoryCatalogue):
         """End a rollout, and its open attempt."""
         with self.tables.lock:
             row = self.tables.row(rollout_id)
-            if row.run is not None:
+            if not row.outside:
                 raise ConflictError(f"rollout {rollout_id} belongs to run {row.run}, which decides about it")
             if row.status in rules.ENDED - {RolloutStatus.CANCELLED}:
                 raise ConflictError(f"rollout {rollout_id} is {row.status} already")
             if row.status is not RolloutStatus.CANCELLED:
-                row.reward = None
-                self._set_status_by_hand(row, RolloutStatus.CANCELLED)
+                self.tables.cancel(row, reason)
             return _copy(row.shown())
 
     async def delete_rollout(self, rollout_id: str) -> None:
         with self.tables.lock:
             row = self.tables.row(rollout_id)
-            if row.run is not None:
+            if not row.outside:
                 raise ConflictError(f"rollout {rollout_id} belongs to a run")
             if row.status not in rules.ENDED:
                 raise ConflictError(f"rollout {rollout_id} is {row.status}; cancel it first")
@@ -254,15 +290,15 @@ class InMemoryLightningStore(MemoryCatalogue):
 
     async def _query_rollouts(self, query: RolloutQuery) -> PaginatedResult[Rollout]:
         with self.tables.lock:
-            return find([row.shown() for row in self.tables.rollouts.values()], query, queries.ROLLOUTS)
+            return find([row.shown() for row in self.tables.rollouts.values()], query, query_tables.ROLLOUTS)
 
     async def _query_attempts(self, rollout_id: str, query: AttemptQuery) -> PaginatedResult[Attempt]:
         with self.tables.lock:
             row = self.tables.rollouts.get(rollout_id)
-            return find([attempt.shown() for attempt in row.attempts] if row else [], query, queries.ATTEMPTS)
+            return find([attempt.shown() for attempt in row.attempts] if row else [], query, query_tables.ATTEMPTS)
 
     async def wait_for_rollouts(self, *, rollout_ids: Sequence[str], timeout: float | None = None) -> list[Rollout]:
-        """Those that have ended; unknown ones are not waited for."""
+        """The rollouts that have ended; unknown ids are ignored."""
         await self.tables.waiters.wait(rollout_ids, lambda: self._open(rollout_ids), timeout)
         with self.tables.lock:
             rows = [self.tables.rollouts.get(rollout_id) for rollout_id in dict.fromkeys(rollout_ids)]
@@ -277,7 +313,7 @@ class InMemoryLightningStore(MemoryCatalogue):
     # Spans
 
     async def add_span(self, span: Span) -> Span | None:
-        """Keep a span; None where it is there already."""
+        """Store a span; None if it was stored before."""
         with self.tables.lock:
             return self._add_span(span)
 
@@ -286,6 +322,7 @@ class InMemoryLightningStore(MemoryCatalogue):
         with self.tables.lock:
             for span in spans:
                 self.tables.owner(span)
+                storable_span(span)
             kept = [self._add_span(span) for span in spans]
         return [span for span in kept if span]
 
@@ -300,7 +337,7 @@ class InMemoryLightningStore(MemoryCatalogue):
         self, rollout_id: str, attempt_id: str, readable_span: Any, sequence_id: int | None = None
     ) -> Span | None:
         number = NEXT_NUMBER if sequence_id is None else sequence_id
-        return await self.add_span(span_of(rollout_id, attempt_id, number, readable_span))
+        return await self.add_span(Span.from_opentelemetry(readable_span, rollout_id, attempt_id, number))
 
     async def get_many_span_sequence_ids(self, rollout_attempt_ids: Sequence[tuple[str, str]]) -> list[int]:
         with self.tables.lock:
@@ -315,17 +352,13 @@ class InMemoryLightningStore(MemoryCatalogue):
 
     async def _query_spans(self, query: SpanQuery) -> PaginatedResult[Span]:
         with self.tables.lock:
-            row, attempt_id = self.tables.rollouts.get(query.rollout_id), query.attempt_id
-            if attempt_id == "latest" and row and row.newest:
-                attempt_id = row.newest.attempt_id
-            spans = sorted(row.spans.values() if row else (), key=_in_time)
-            mine = [span for span in spans if attempt_id in (None, span.attempt_id)]
-            return find(mine, query, queries.SPANS)
-
-
-def _in_time(span: Span) -> tuple[int, bool, float, str]:
-    """The sort key of a span among those of its rollout."""
-    return span.sequence_id, span.start_time is None, span.start_time or 0.0, span.span_id
+            row = self.tables.rollouts.get(query.rollout_id)
+            if row is None:
+                return find((), query, query_tables.SPANS)
+            trace = RolloutTrace(row, query.attempt_id)
+            found = find(trace.spans, query, query_tables.SPANS)
+            trace.complete(found)
+            return found
 
 
 def _check_status(row: RolloutRow, attempt: AttemptRow, wanted: AttemptStatus) -> None:

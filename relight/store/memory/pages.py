@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from relight.store.queue.cursors import Order
-from relight.store.queue.queries import Table, check_order, check_place, column_of
+from relight.store.queue.query_tables import Table, check_place, column_of
 from relight.types.queries import Condition, Query
 from relight.types.store import PaginatedResult
 
@@ -17,7 +17,6 @@ M = TypeVar("M", bound=BaseModel)
 
 def find(rows: Iterable[M], query: Query, table: Table) -> PaginatedResult[M]:
     """Copies of the rows of a page, by the fields and in the orders that Postgres' table knows."""
-    check_order(query)
     found = [row for row in rows if _matches(row, query)]
     if query.after is None or table.order is None:
         return _page(found, query, table)

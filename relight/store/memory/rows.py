@@ -9,17 +9,18 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from relight.errors import NotFoundError
+from relight.types.names import Isolation, Network
 from relight.types.rollout import (
     Attempt,
     AttemptedRollout,
     AttemptStatus,
     FailureClass,
-    Mode,
     Rollout,
     RolloutConfig,
+    RolloutMode,
     RolloutStatus,
 )
-from relight.types.store import Span
+from relight.types.tracer import Span
 from relight.types.upstreams import Upstream
 from relight.types.wire import AttemptOutcome, EngineInfo, GenerationRecord, UndeliveredCall
 
@@ -31,14 +32,19 @@ class MemoryRun:
     """What the store knows of a run."""
 
     sampling: dict[str, Any] = field(default_factory=dict[str, Any])
-    isolation: Literal["process", "shared"] = "process"
+    isolation: Isolation = "process"
+    network: Network = "internet"
     engine_wait_seconds: float = 300.0
     grader: str | None = None
     upstreams: list[Upstream] = field(default_factory=list[Upstream])
+    models: dict[str, str] = field(default_factory=dict[str, str])
     paused: bool = False
     status: str = "running"
     corrected: bool = False
     """Its updates correct the mismatch between sampler and trainer."""
+    has_engines: bool = True
+    """It trains a model, which its engines serve."""
+    resources_id: str | None = None
 
     @property
     def set_sampling(self) -> dict[str, Any]:
@@ -48,15 +54,17 @@ class MemoryRun:
 
 @dataclass
 class RolloutRow:
-    """A rollout with all that belongs to it."""
+    """A rollout with its attempts and spans."""
 
     rollout_id: str
     by_queue: bool
     """False: a workflow drives it."""
+    outside: bool = True
+    """False: a run planned it."""
     run: str | None = None
     step: int | None = None
     input: Any = None
-    mode: Mode | None = None
+    mode: RolloutMode | None = None
     config: RolloutConfig = field(default_factory=RolloutConfig)
     metadata: dict[str, Any] = field(default_factory=dict[str, Any])
     resources_id: str | None = None
@@ -71,12 +79,12 @@ class RolloutRow:
     failure: str | None = None
     reward: float | None = None
     deaths: int = 0
-    counted: str | None = None
+    final_attempt: str | None = None
     """The attempt that counts, once its batch is closed."""
-    place: int | None = None
+    queue_position: int | None = None
     """In the queue; None: it is not queued."""
     due: float = 0.0
-    """A retry that backs off is not handed out before."""
+    """A retry with back-off can't be claimed before this time."""
     next_sequence: int = 1
     attempts: list[AttemptRow] = field(default_factory=list["AttemptRow"])
     spans: dict[tuple[str, str], Span] = field(default_factory=dict[tuple[str, str], Span])
@@ -111,9 +119,11 @@ class MemoryCall:
     delivered: Literal["yes", "no", "unknown"]
     version_start: int | None
     version_end: int | None
+    sequence_id: int
+    created_at: float = field(default_factory=time.time)
 
-    def handed_again(self, delivered: Literal["no", "unknown"]) -> UndeliveredCall:
-        """The call as a gateway hands its answer out once more."""
+    def as_undelivered(self, delivered: Literal["no", "unknown"]) -> UndeliveredCall:
+        """The call, for a gateway that sends its answer again."""
         known = self.record.model_dump(include={"call_number", "request_hash", "response"})
         return UndeliveredCall(**known, delivered=delivered)
 
@@ -149,7 +159,7 @@ class AttemptRow:
 
     @property
     def ended(self) -> bool:
-        """Whether it is over."""
+        """Whether it has ended."""
         return self.end_time is not None
 
     def shown(self) -> Attempt:
@@ -157,7 +167,7 @@ class AttemptRow:
         return Attempt.model_construct(**_columns(self, Attempt))
 
     def end(self) -> None:
-        """It is over, if it is not already: it is settled which answers reached the agent."""
+        """End it, unless it has ended; unknown deliveries are decided."""
         if self.end_time is None:
             self.settle_deliveries()
             self.end_time = time.time()
@@ -181,12 +191,14 @@ class AttemptRow:
 
     def undelivered(self) -> list[UndeliveredCall]:
         """Calls whose answer may not have arrived."""
-        return [call.handed_again(call.delivered) for _, call in sorted(self.calls.items()) if call.delivered != "yes"]
+        return [
+            call.as_undelivered(call.delivered) for _, call in sorted(self.calls.items()) if call.delivered != "yes"
+        ]
 
     def recalled(self, number: int) -> UndeliveredCall | None:
         """A call whose answer did not arrive after all."""
         call = self.calls.get(number)
-        return call and call.handed_again("unknown")
+        return call and call.as_undelivered("unknown")
 
     def has_unresolved_failure(self) -> bool:
         """A call that the platform failed, without a later call of the same request."""

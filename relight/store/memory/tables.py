@@ -5,26 +5,35 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from functools import wraps
 from types import CoroutineType
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from relight.errors import ConflictError, NotFoundError
-from relight.store.attempts.tokens import attempt_token, new_attempt_id, new_key, token_hash
+from relight.store.attempts.attempt_tokens import attempt_token, new_attempt_id, new_key, token_hash
 from relight.store.memory.rows import AttemptRow, MemoryEngine, MemoryRun, RolloutRow
 from relight.store.memory.waiters import Waiters
 from relight.store.queue import rules
-from relight.store.storable import storable, storable_time
+from relight.store.spans.rows import check_sequence_id
+from relight.store.storable import storable, storable_text, storable_time
 from relight.types.resources import NamedResources
-from relight.types.rollout import AttemptStatus, FailureClass, RolloutStatus
-from relight.types.store import ResourcesUpdate, Span, Worker, WorkerStatus
+from relight.types.rollout import AttemptStatus, FailureClass, RolloutStatus, backoff_seconds
+from relight.types.store import ResourcesUpdate, Worker, WorkerStatus
+from relight.types.tracer import Span, as_plain
 
-ALONE_AFTER = 2
+OWN_PROCESS_AFTER_DEATHS = 2
 """Deaths after which a rollout's attempts run in a process of their own."""
-QUARANTINE_AFTER = 5
-NEXT_NUMBER = -1
-"""Instead of a span's number."""
+QUARANTINE_AFTER_DEATHS = 5
+ENDED_RUN = ("finished", "failed", "cancelled")
+
+
+class KeptRequest(NamedTuple):
+    """A request with an idempotency key, and what it made."""
+
+    request_hash: str
+    made: Sequence[tuple[str, str]]
+    """Rollout ids and, of claims, attempt ids."""
 
 
 class Tables:
@@ -34,7 +43,7 @@ class Tables:
         self.lock = threading.RLock()
         self.waiters = Waiters()
         self.key = new_key()
-        """What attempts' tokens are derived from."""
+        """The key from which the tokens of attempts are derived."""
         self.runs: dict[str, MemoryRun] = {}
         self.engines: dict[str, MemoryEngine] = {}
         self.rollouts: dict[str, RolloutRow] = {}
@@ -44,13 +53,14 @@ class Tables:
         self.versions: dict[tuple[str, int], ResourcesUpdate] = {}
         self.newest_resources: str | None = None
         self.workers: dict[str, Worker] = {}
-        self.keys: dict[tuple[str, str], list[tuple[str, str]]] = {}
-        """What a request with an idempotency key made, by operation: rollout ids and, of claims, attempt ids."""
-        self._places = itertools.count(1)
+        self.keys: dict[tuple[str, str], KeptRequest] = {}
+        """Requests with an idempotency key, by operation and key."""
+        self._queue_positions = itertools.count(1)
         self._fences = itertools.count(1)
 
     def row(self, rollout_id: str) -> RolloutRow:
         """A rollout by its id."""
+        rollout_id = storable_text(rollout_id)
         row = self.rollouts.get(rollout_id)
         if row is None:
             raise NotFoundError(f"there is no rollout {rollout_id}")
@@ -63,19 +73,56 @@ class Tables:
             raise ConflictError(f"rollout {rollout_id} is driven by a workflow: only spans may be added from outside")
         return row
 
+    def run_of(self, row: RolloutRow) -> MemoryRun:
+        """The run of a rollout; what a run is by default where it has none."""
+        return self.runs[row.run] if row.run else MemoryRun()
+
+    def has_engines(self, row: RolloutRow) -> bool:
+        """Whether engines of its run serve a rollout's model calls."""
+        return row.run is not None and self.runs[row.run].has_engines
+
+    def require_unfinished(self, name: str) -> None:
+        """Check that a run takes rollouts from outside.
+
+        Raises:
+            NotFoundError: there is none of that name.
+            ConflictError: it has ended.
+        """
+        if name not in self.runs:
+            raise NotFoundError(f"run: there is no run {name}; `relight runs` lists them")
+        ended = self.runs[name].status
+        if ended in ENDED_RUN:
+            raise ConflictError(f"run: {name} is {ended} and takes no more rollouts; name an unfinished run, or none")
+
+    def waits(self, row: RolloutRow) -> str | None:
+        """Why no attempt of a rollout begins now; None: one may."""
+        if row.run is None:
+            return None
+        run = self.runs[row.run]
+        engines = [engine for engine in self.engines.values() if engine.info.run == row.run]
+        answering = {engine.info.policy for engine in engines if engine.state in ("ready", "loading")}
+        ready = bool(engines) and all(engine.info.policy in answering for engine in engines)
+        needed = run.has_engines if row.outside else bool(engines)
+        if run.status != "running":
+            return f"the run is {run.status}"
+        if run.paused:
+            return "the run is paused"
+        return "no engine is ready" if needed and not ready else None
+
     def queue(self, limit: int) -> list[RolloutRow]:
-        """The oldest that may be handed out."""
+        """The oldest rollouts of the queue that can be claimed now."""
         now = time.time()
-        waiting = [row for row in self.rollouts.values() if row.place is not None and row.due <= now]
-        return sorted(waiting, key=lambda row: row.place or 0)[: max(limit, 0)]
+        waiting = [row for row in self.rollouts.values() if row.queue_position is not None and row.due <= now]
+        ready = [row for row in waiting if self.waits(row) is None]
+        return sorted(ready, key=lambda row: row.queue_position or 0)[: max(limit, 0)]
 
     def set_status(self, row: RolloutRow, status: RolloutStatus) -> None:
         """Set a rollout's status; it is in the queue exactly while the status says so."""
         row.status = status
         if status not in rules.QUEUED or not row.by_queue:
-            row.place = None
-        elif row.place is None:
-            row.place = next(self._places)
+            row.queue_position = None
+        elif row.queue_position is None:
+            row.queue_position = next(self._queue_positions)
         if status not in rules.ENDED:
             row.end_time = None
         else:
@@ -99,11 +146,11 @@ class Tables:
     def pin(self, row: RolloutRow, resources_id: str | None) -> None:
         """Give a rollout these resources in their newest version, unless it is pinned to one of theirs."""
         if row.resources_id != resources_id or row.resources_version is None:
-            newest = self.resources.get(resources_id) if resources_id else None
+            newest = self.resources.get(resources_id) if resources_id is not None else None
             row.resources_id, row.resources_version = resources_id, newest and newest.version
 
     def resources_of(self, row: RolloutRow) -> NamedResources:
-        """What a rollout is pinned to."""
+        """The resources that a rollout is pinned to."""
         found = self.versions.get((row.resources_id or "", row.resources_version or 0))
         return found.resources if found else {}
 
@@ -118,8 +165,8 @@ class Tables:
     ) -> AttemptRow:
         """The next attempt. An older one that is still open loses its fence."""
         self._end(row.newest, FailureClass.INFRASTRUCTURE, "a newer attempt has begun")
-        newest = None if row.attempts else self.newest_resources
-        self.pin(row, row.resources_id or newest)
+        newest = None if row.attempts or row.run else self.newest_resources
+        self.pin(row, newest if row.resources_id is None else row.resources_id)
         attempt_id, number = new_attempt_id(), len(row.attempts) + 1
         attempt = AttemptRow(
             attempt_id=attempt_id,
@@ -139,6 +186,12 @@ class Tables:
         self.follow_worker(attempt, dequeued=dequeued)
         return attempt
 
+    def cancel(self, row: RolloutRow, reason: str) -> None:
+        """End a rollout, and its open attempt."""
+        self.set_status(row, RolloutStatus.CANCELLED)
+        row.reward, row.failure_class, row.failure = None, FailureClass.CANCELLED, reason
+        self.end_open_attempt(row, FailureClass.CANCELLED, reason)
+
     def end_open_attempt(self, row: RolloutRow, failure: FailureClass, message: str = "") -> None:
         """End the open attempt for this reason."""
         if row.newest and self._end(row.newest, failure, message):
@@ -155,7 +208,7 @@ class Tables:
     def count_death(self, row: RolloutRow) -> bool:
         """Count a death of an attempt's process; True if its rollout is given up."""
         row.deaths += 1
-        if row.deaths < QUARANTINE_AFTER or row.status in rules.ENDED or row.counted is not None:
+        if row.deaths < QUARANTINE_AFTER_DEATHS or row.status in rules.ENDED or row.final_attempt is not None:
             return False
         self.set_status(row, RolloutStatus.FAILED)
         row.failure_class = FailureClass.INFRASTRUCTURE
@@ -175,7 +228,7 @@ class Tables:
 
     def follow(self, row: RolloutRow, attempt: AttemptRow) -> None:
         """Rollout and worker follow what became of an attempt; not a rollout that has ended, or whose batch has."""
-        if attempt is row.newest and row.status not in rules.ENDED and row.counted is None:
+        if attempt is row.newest and row.status not in rules.ENDED and row.final_attempt is None:
             self._follow(row, attempt)
         self.follow_worker(attempt)
 
@@ -186,7 +239,7 @@ class Tables:
         row.reward = attempt.reward
         row.failure_class = None if again else attempt.failure_class
         row.failure = None if again else attempt.message or None
-        row.due = time.time() + rules.backoff_seconds(row.config, attempt.try_number) if again else 0.0
+        row.due = time.time() + backoff_seconds(row.config, attempt.try_number) if again else 0.0
         self.set_status(row, status)
 
     def alive(self, row: RolloutRow, attempt: AttemptRow) -> None:
@@ -237,12 +290,13 @@ class Tables:
         return row, attempt
 
     def add_span(self, span: Span) -> Span | None:
-        """Keep a span; None where it is there already. A number below 0 asks for the next one."""
+        """Store a span; None if it was stored before. A number below 0 asks for the next one."""
         row, _ = self.owner(span)
-        key = (span.attempt_id, span.span_id)
+        kept = storable_span(span)
+        key = (kept.attempt_id, kept.span_id)
         if key in row.spans:
             return None
-        kept = row.spans[key] = _storable(span)
+        row.spans[key] = kept
         kept.sequence_id = row.next_sequence if span.sequence_id < 0 else span.sequence_id
         row.next_sequence = max(row.next_sequence, kept.sequence_id + 1)
         return kept
@@ -271,9 +325,16 @@ class Tables:
         }
 
 
-def _storable(span: Span) -> Span:
+def storable_span(span: Span) -> Span:
+    """A span as Postgres would return it.
+
+    Raises:
+        InvalidRequestError: its number is too large, or a value can't be stored.
+    """
+    check_sequence_id(span)
     times = {"start_time": storable_time(span.start_time), "end_time": storable_time(span.end_time)}
-    return Span.model_validate(storable(span.model_dump(exclude=set(times))) | times)
+    kept = {name: storable(as_plain(value), f"span {span.span_id}: {name}") for name, value in span}
+    return Span.model_validate(kept | times)
 
 
 class OverTables(Protocol):

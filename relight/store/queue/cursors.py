@@ -15,12 +15,10 @@ from typing import Any, TypeGuard
 import orjson
 
 from relight.errors import InvalidRequestError
-from relight.types.queries import Query
+from relight.types.queries import MAX_PAGE, Query
 from relight.types.rollout import Rollout
-from relight.types.store import Span
+from relight.types.tracer import Span
 
-MAX_PAGE = 1000
-"""Rows of a page with a cursor, if no limit is given."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 Key = tuple[Any, ...]
 

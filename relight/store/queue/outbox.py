@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 CHANNEL = "relight_outbox"
 CANCEL_ORDER = "cancel"
 BATCH = 50
-LOOK_SECONDS = 5.0
+POLL_SECONDS = 5.0
 """The interval of polls without a notification."""
 LOST_SECONDS = 60.0
 """After this time the workflow of an open rollout is started again; one that runs is not affected."""
@@ -45,19 +45,19 @@ async def keep_dispatching(
 
 
 async def _listen_and_dispatch(database: Database, client: Client, queue: str, lost_seconds: float) -> None:
-    stirred, lost = asyncio.Event(), asyncio.Event()
+    notified, lost = asyncio.Event(), asyncio.Event()
 
     def on_lost() -> None:
         lost.set()
-        stirred.set()
+        notified.set()
 
-    async with listening(database, CHANNEL, lambda _: stirred.set(), on_lost):
+    async with listening(database, CHANNEL, lambda _: notified.set(), on_lost):
         while not lost.is_set():
-            stirred.clear()
+            notified.clear()
             await dispatch(database, client, queue)
             await start_lost_again(database, client, queue, lost_seconds)
             try:
-                await asyncio.wait_for(stirred.wait(), LOOK_SECONDS)
+                await asyncio.wait_for(notified.wait(), POLL_SECONDS)
             except TimeoutError:
                 continue
 

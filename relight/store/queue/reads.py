@@ -6,13 +6,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from relight.store.database import Database
-from relight.store.queue import queries as sql
+from relight.store.queue import query_tables as sql
 from relight.store.queue import rows
-from relight.store.queue.queries import Select
-from relight.store.spans.rows import read_spans
+from relight.store.queue.query_tables import Select
+from relight.store.spans.reads import read_spans
 from relight.types.queries import AttemptQuery, ResourcesQuery, RolloutQuery, SpanQuery, WorkerQuery
 from relight.types.rollout import Attempt, Rollout
-from relight.types.store import PaginatedResult, ResourcesUpdate, Span, Worker
+from relight.types.store import PaginatedResult, ResourcesUpdate, Worker
+from relight.types.tracer import Span
 
 T = TypeVar("T")
 Read = Callable[[Sequence[Any]], Awaitable[list[T]]]
@@ -40,18 +41,9 @@ async def query_workers(database: Database, query: WorkerQuery) -> PaginatedResu
     return await _found(database, Select(sql.WORKERS, query), _each(rows.worker_of))
 
 
-async def query_spans(
-    database: Database, query: SpanQuery, rollout_id: str, attempt_id: str | None
-) -> PaginatedResult[Span]:
-    """Spans of a rollout or of one of its attempts."""
-    select = Select(sql.SPANS, query)
-    select.must("rollout_id = {}", rollout_id)
-    select.must("day = (select day from rollouts where rollout_id = {})", rollout_id)
-    if attempt_id == "latest":
-        newest = "(select attempt_id from attempts where rollout_id = {} order by sequence_id desc limit 1)"
-        select.must(f"attempt_id = {newest}", rollout_id)
-    elif attempt_id is not None:
-        select.must("attempt_id = {}", attempt_id)
+async def query_spans(database: Database, query: SpanQuery) -> PaginatedResult[Span]:
+    """Spans of a rollout or of one of its attempts, its model calls among them."""
+    select = Select(sql.SPANS, query, query.rollout_id, query.attempt_id)
     return await _found(database, select, lambda found: read_spans(database, found))
 
 

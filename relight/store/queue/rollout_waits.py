@@ -22,7 +22,7 @@ from relight.types.rollout import Rollout
 log = logging.getLogger(__name__)
 CHANNEL = "relight_ended"
 LINGER_SECONDS = 10.0
-LOOK_SECONDS = 5.0
+CHECK_SECONDS = 5.0
 RECONNECT_SECONDS = 0.5
 
 
@@ -56,12 +56,12 @@ class Waits:
         """
         ids = list(dict.fromkeys(rollout_ids))
         if timeout is not None and timeout <= 0:
-            return (await self._look(ids))[0]
+            return (await self._check(ids))[0]
         try:
             async with asyncio.timeout(timeout):
                 return await self._until_all_ended(ids)
         except TimeoutError:
-            return (await self._look(ids))[0]
+            return (await self._check(ids))[0]
 
     async def aclose(self) -> None:
         """Stop listening."""
@@ -74,7 +74,7 @@ class Waits:
             waiter = Waiter(ids)
             self._register(waiter, ids)
             try:
-                ended, still_open = await self._look(ids)
+                ended, still_open = await self._check(ids)
                 if not still_open:
                     return ended
                 for rollout_id in set(ids) - still_open:
@@ -83,8 +83,8 @@ class Waits:
             finally:
                 self._forget(waiter, ids)
 
-    async def _look(self, ids: list[str]) -> tuple[list[Rollout], set[str]]:
-        found = {row["rollout_id"]: row["rollout"] for row in await self.database.fetch("look_at_rollouts", ids)}
+    async def _check(self, ids: list[str]) -> tuple[list[Rollout], set[str]]:
+        found = {row["rollout_id"]: row["rollout"] for row in await self.database.fetch("rollouts_by_id", ids)}
         ended = [rows.rollout_of(found[rollout_id]) for rollout_id in ids if found.get(rollout_id)]
         return ended, {rollout_id for rollout_id, rollout in found.items() if rollout is None}
 
@@ -117,9 +117,9 @@ class Waits:
         lost = asyncio.Event()
         async with listening(self.database, CHANNEL, self._wake, lost.set):
             self.connections += 1
-            await self._look_now_and_then(lost)
+            await self._check_periodically(lost)
 
-    async def _look_now_and_then(self, lost: asyncio.Event) -> None:
+    async def _check_periodically(self, lost: asyncio.Event) -> None:
         idle = 0.0
         while not lost.is_set() and idle < LINGER_SECONDS:
             if self._waiting:
@@ -127,8 +127,8 @@ class Waits:
                 for row in await self.database.fetch("not_open", list(self._waiting)):
                     self._wake(row["id"])
             else:
-                idle += LOOK_SECONDS
+                idle += CHECK_SECONDS
             try:
-                await asyncio.wait_for(lost.wait(), LOOK_SECONDS)
+                await asyncio.wait_for(lost.wait(), CHECK_SECONDS)
             except TimeoutError:
                 continue

@@ -1,6 +1,6 @@
 """Rules of rollouts and their attempts, as pure functions.
 
-In Postgres the same rules are SQL functions (migration 0004); a state machine test compares both.
+In Postgres the same rules are SQL functions (`schema/13_external_rollouts.sql`); a state machine test compares both.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from relight.emitter.reading import get_reward_value
-from relight.errors import NotFoundError
-from relight.types.rollout import Attempt, AttemptStatus, FailureClass, RolloutConfig, RolloutStatus
-from relight.types.store import Span, Unset, WorkerStatus
+from relight.errors import InvalidRequestError, NotFoundError
+from relight.types.checking import shown
+from relight.types.rollout import Attempt, AttemptStatus, FailureClass, RolloutConfig, RolloutStatus, may_retry
+from relight.types.store import Unset, WorkerStatus
+from relight.types.tracer import Span
 
 ENDED: Final = frozenset({RolloutStatus.SUCCEEDED, RolloutStatus.FAILED, RolloutStatus.CANCELLED})
 QUEUED: Final = frozenset({RolloutStatus.QUEUING, RolloutStatus.REQUEUING})
@@ -20,7 +22,6 @@ OPEN: Final = frozenset({AttemptStatus.PREPARING, AttemptStatus.RUNNING})
 NO_TASK_QUEUE: Final = (
     "dispatch: by 'workflow' needs `agent`, which runners serve under that name, or `task_queue`, theirs"
 )
-LONGEST_BACKOFF_SECONDS: Final = 60.0
 _FAILURES: Final = {
     AttemptStatus.FAILED: FailureClass.AGENT_ERROR,
     AttemptStatus.TIMEOUT: FailureClass.TIMEOUT,
@@ -33,9 +34,12 @@ def statistics_of(given: Any) -> dict[str, Any] | None:
 
     Raises:
         TypeError: the statistics are None.
+        InvalidRequestError: they are no object.
     """
     if given is None:
         raise TypeError("heartbeat_stats: can't be None; leave them out to keep the present ones")
+    if not isinstance(given, dict | Unset):
+        raise InvalidRequestError(f"heartbeat_stats: must be an object{shown(given)}")
     return None if isinstance(given, Unset) else given
 
 
@@ -47,11 +51,6 @@ def failure_of(status: AttemptStatus) -> FailureClass | None:
 def unknown_resources(resources_id: str) -> NotFoundError:
     """The error for unknown resources of a rollout that a workflow dispatches, which could not be added in time."""
     return NotFoundError(f"resources_id: there are no resources {resources_id}; add them first, a workflow needs them")
-
-
-def may_retry(config: RolloutConfig, failure: FailureClass, number: int) -> bool:
-    """Whether another try follows the one with this number."""
-    return failure in config.retry_condition and number < config.max_attempts
 
 
 def status_after(config: RolloutConfig, failure: FailureClass | None, number: int) -> RolloutStatus:
@@ -71,11 +70,6 @@ def may_become(old: RolloutStatus, new: RolloutStatus) -> bool:
 def attempt_may_change(status: AttemptStatus, rollout: RolloutStatus) -> bool:
     """Whether the newest attempt may get another status; an unresponsive one while its rollout waits for a next try."""
     return status in OPEN or (status is AttemptStatus.UNRESPONSIVE and rollout not in ENDED)
-
-
-def backoff_seconds(config: RolloutConfig, sequence_id: int) -> float:
-    """Wait after the attempt with this number: doubles with every one."""
-    return min(config.backoff_seconds * 2.0 ** min(sequence_id - 1, 20), LONGEST_BACKOFF_SECONDS)
 
 
 def overdue(config: RolloutConfig, attempt: Attempt, now: float) -> AttemptStatus | None:

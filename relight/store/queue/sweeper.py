@@ -57,8 +57,8 @@ async def keep_sweeping(
     periods = Every(period_seconds)
     async for _ in periods:
         periods.seconds = period_seconds
-        # Where Postgres is away, nothing is lost: it is only found later.
-        with logged(log, "can't look for overdue attempts: %s", RelightError):
+        # While Postgres does not answer, nothing is lost: overdue attempts are found later.
+        with logged(log, "can't check for overdue attempts: %s", RelightError):
             if await sweep(database, holder, lease_seconds) is None:
                 periods.seconds = lease_seconds / 2
             elif loop.time() >= forget_at:

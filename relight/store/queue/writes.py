@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from relight.errors import ConflictError, InvalidRequestError, NotFoundError, RelightError
-from relight.store.attempts.tokens import attempt_token, new_attempt_id, token_hash
+from relight.store.attempts.attempt_tokens import attempt_token, new_attempt_id, token_hash
 from relight.store.database import Database
 from relight.store.group_commit import GroupCommit
 from relight.store.queue import rows
+from relight.store.queue.idempotency_keys import request_hash, rollouts_hash
 from relight.types.rollout import Attempt, AttemptedRollout, Rollout
 from relight.types.store import EnqueueRolloutRequest
 
@@ -45,20 +46,22 @@ class Writes:
 
     async def enqueue(self, requests: Sequence[EnqueueRolloutRequest], key: str | None) -> list[Rollout]:
         """Rollouts at the end of the queue, in order."""
-        item = {"key": key, "rollouts": [rows.new_rollout(request) for request in requests]}
+        made = [rows.new_rollout(request) for request in requests]
+        item = {"key": key, "request_hash": None if key is None else rollouts_hash(requests), "rollouts": made}
         return [rows.rollout_of(row) for row in await _one(self._enqueued, item)]
 
     async def claim(self, limit: int, worker_id: str | None, key: str | None) -> list[AttemptedRollout]:
         """The oldest rollouts of the queue, each with its next attempt."""
-        offers = [self.offer()._asdict() for _ in range(min(limit, MAX_CLAIM))]
-        item = {"key": key, "worker_id": worker_id, "attempts": offers}
+        attempts = [self.new_attempt()._asdict() for _ in range(min(limit, MAX_CLAIM))]
+        hashed = None if key is None else request_hash(limit, worker_id)
+        item = {"key": key, "request_hash": hashed, "worker_id": worker_id, "attempts": attempts}
         return [rows.attempted(row) for row in await _one(self._claimed, item)]
 
     async def change_attempt(self, changes: Item) -> Attempt:
         """Change an attempt; the keys that are there are set."""
         return rows.attempt_of(await _one(self._changed, changes))
 
-    def offer(self) -> NewAttempt:
+    def new_attempt(self) -> NewAttempt:
         """A new attempt's id, and what is stored of its token."""
         attempt_id = new_attempt_id()
         return NewAttempt(attempt_id, token_hash(attempt_token(self._key, attempt_id)))

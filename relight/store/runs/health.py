@@ -66,25 +66,25 @@ async def hold_batch(tx: Transaction, run: RunRow, kind: str, step: int, failure
     A step pauses its run once, and again each time after an operator retried its failed rollouts.
     """
     rows = await tx.fetch("ended_by_class", run.run, kind, step)
-    verdict = assess_failures(failures, {row["failure_class"]: row["number"] for row in rows})
-    if verdict is None:
+    too_many = assess_failures(failures, {row["failure_class"]: row["number"] for row in rows})
+    if too_many is None:
         return None
     retries = await tx.value("retries_asked", run.run, step)
     key = f"{ACTOR}/pause/{run.run}/{kind}-{step}/{retries}"
     if await tx.row("audit_of_request", key):
         return (run.pause_reason or "the run is paused") if run.paused else None
-    reason = await _reason(tx, run.run, kind, step, verdict)
+    reason = await _reason(tx, run.run, kind, step, too_many)
     await pause(tx, run, reason, step, key)
     return reason
 
 
-async def _reason(tx: Transaction, run: str, kind: str, step: int, verdict: TooManyFailures) -> str:
-    example = await tx.one("example_failure", run, kind, step, verdict.classes)
+async def _reason(tx: Transaction, run: str, kind: str, step: int, too_many: TooManyFailures) -> str:
+    example = await tx.one("example_failure", run, kind, step, too_many.classes)
     where = f"step {step}" if kind == "train" else f"the evaluation of version {step}"
     error = example["failure"].splitlines()[0][:ERROR_LENGTH]
-    return (f"{where}: {verdict.text}; for example {example['rollout_id']}: {error}. {_advice(run, verdict.classes)}")[
-        :REASON_LENGTH
-    ]
+    return (
+        f"{where}: {too_many.text}; for example {example['rollout_id']}: {error}. {_advice(run, too_many.classes)}"
+    )[:REASON_LENGTH]
 
 
 def _advice(run: str, classes: list[str]) -> str:
@@ -118,10 +118,10 @@ async def check_rewards(tx: Transaction, run: str, step: int, failures: Failures
 
 async def _are_flat(tx: Transaction, run: str, step: int, steps: int, failures: Failures) -> bool:
     given = {kind.value: reward for kind, reward in failures.rewards.items()}
-    last = await tx.fetch("flat_groups", run, step, step, given)
+    last = await tx.fetch("groups_of_equal_rewards", run, step, step, given)
     if step < steps or not last or last[0]["flat"] < last[0]["groups"]:
         return False  # most steps end here, without a check of earlier ones
-    rows = await tx.fetch("flat_groups", run, step - steps + 1, step, given)
+    rows = await tx.fetch("groups_of_equal_rewards", run, step - steps + 1, step, given)
     return len(rows) == steps and all(row["flat"] == row["groups"] for row in rows)
 
 
@@ -137,7 +137,7 @@ class Stall(NamedTuple):
 async def find_stalls(db: Database) -> list[Stall]:
     """Add warnings to runs without progress, pause them if their file says so, and remove warnings of the others."""
     found: list[Stall] = []
-    for run in await db.fetch("still_runs"):
+    for run in await db.fetch("runs_without_progress"):
         failures = Failures.model_validate(run["failures"] or {})
         limit = failures.stalled_after_seconds
         is_still = limit is not None and run["seconds"] > limit

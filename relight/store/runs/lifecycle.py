@@ -16,7 +16,11 @@ from relight.store.runs.lineage import record_lineage, total_steps
 from relight.store.runs.rows import RunRow, find_run, get_run
 from relight.types import names
 from relight.types.payloads import BeginInput, FinishInput, RunState, kept_evaluations
-from relight.types.run_file import RunFile, differences
+from relight.types.run_file import RunFile
+from relight.types.run_file_differences import differences
+
+RUN_ENDED = "its run ended"
+"""Why inspections and rollouts from outside are cancelled, which are not opened again with their run."""
 
 
 async def store_dataset(db: Database, tasks: Tasks) -> str:
@@ -130,17 +134,12 @@ async def _state(tx: Transaction, name: str) -> RunState:
     done = {int(row["step"]): float(row["value"]) for row in evaluations}
     evaluated = await tx.value("newest_evaluation", name)
     # A last step whose evaluation is missing is entered again: its plan says that it is recorded.
-    return RunState(
-        run=name,
-        epoch=run.epoch,
+    return RunState.taken_from(
+        run,
         next_step=max(int(recorded), run.first_version),
-        total_steps=run.total_steps,
         finished=run.status == "finished",
         evaluated=-1 if evaluated is None else int(evaluated),
         evaluations=kept_evaluations(done),
-        concurrency=run.concurrency,
-        first_version=run.first_version,
-        replays=run.replays,
     )
 
 
@@ -202,7 +201,8 @@ async def close_run(tx: Transaction, run: RunRow, status: str, error: str | None
     """Write that a run has ended, and close its open rollouts."""
     name = run.run
     await tx.execute("finish_run", name, status, error)
-    await _end(tx, "cancel_open_inspections", name, "its run ended")
+    await _end(tx, "cancel_open_inspections", name, RUN_ENDED)
+    await tx.execute("end_outside_rollouts", name, RUN_ENDED)
     if status == "cancelled":
         await tx.execute("audit_unasked_cancel", name, run.epoch)
         await _end(tx, "cancel_open_rollouts", name, names.CANCELLED_WORKFLOW)

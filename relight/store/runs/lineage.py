@@ -17,12 +17,21 @@ from relight.types.names import POLICY
 from relight.types.payloads import BeginInput, Parent
 from relight.types.run_file import RunFile
 
+MOST_STEPS = 2**31 - 1
+
 
 def total_steps(file: RunFile, rows: int) -> int:
-    """Steps of a run: as asked for, or whole passes over the data (a last part of a batch is left out)."""
+    """Steps of a run: as asked for, or whole passes over the data (a last part of a batch is left out).
+
+    Raises:
+        ConfigError: there are too many.
+    """
     if file.steps is not None:
         return file.steps
-    return (file.epochs or 1) * max(rows // file.batch_size, 1)
+    steps = (file.epochs or 1) * max(rows // file.batch_size, 1)
+    if steps > MOST_STEPS:
+        raise ConfigError(f"epochs: {file.epochs} passes are {steps} steps; {MOST_STEPS} are the most: set fewer")
+    return steps
 
 
 async def inherited_sets(db: Database, begin: BeginInput) -> dict[str, str]:

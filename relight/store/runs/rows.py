@@ -86,5 +86,5 @@ async def get_run(db: Queries, run: str, *, lock: bool = False) -> RunRow:
 
 
 async def watched_runs(db: Queries) -> list[RunRow]:
-    """Runs whose workflow is looked after: those that should have one, and those that may need another."""
+    """Runs that the reconciler checks: those that should have a workflow, and those that may need another."""
     return [_run_row(row) for row in await db.fetch("watched_runs")]

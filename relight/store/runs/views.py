@@ -25,6 +25,7 @@ from relight.types.views import (
     OpenEvaluation,
     Page,
     RewardView,
+    RolloutFilter,
     RolloutSummary,
     RolloutView,
     RunSummary,
@@ -43,120 +44,99 @@ STATUS_COUNTERS = {
     "failed": "failed",
     "cancelled": "cancelled",
 }
-MAX_PAGE = 1000
 
 
-async def list_runs(database: Database, limit: int = 100) -> list[RunSummary]:
-    """Runs, newest first."""
-    return [RunSummary.model_validate(dict(row)) for row in await database.fetch("view_runs", None, limit)]
+class RunViews:
+    """Reads runs and what belongs to them."""
 
+    def __init__(self, db: Database) -> None:
+        self._db = db
 
-async def get_run(database: Database, run: str) -> RunView:
-    """One run with its progress.
+    async def runs(self, limit: int = 100) -> list[RunSummary]:
+        """Runs, newest first."""
+        return await self._db.models(RunSummary, "view_runs", None, limit)
 
-    Raises:
-        NotFoundError: there is no such run.
-    """
-    async with database.transaction() as tx:
-        rows = await tx.fetch("view_runs", run, 1)
-        if not rows:
-            raise NotFoundError(f"there is no run {run!r}; `relight runs` lists them")
-        marks = await tx.row("view_version_marks", run, POLICY)
-        engines = await tx.fetch("view_engines", run)
-        hosts = await tx.fetch("view_gpu_hosts", run)
-        return RunView.model_validate(
-            {
-                **dict(rows[0]),
-                **dict(marks or {}),
+    async def run(self, run: str) -> RunView:
+        """One run with its progress.
+
+        Raises:
+            NotFoundError: there is no such run.
+        """
+        async with self._db.transaction() as tx:
+            rows = await tx.fetch("view_runs", run, 1)
+            if not rows:
+                raise NotFoundError(f"there is no run {run!r}; `relight runs` lists them")
+            marks = await tx.row("view_version_marks", run, POLICY)
+            beside = {
                 "rewards": await _rewards(tx, run),
                 "evaluations": await _evaluations(tx, run),
-                "engines": [dict(row) for row in engines],
-                "gpu_hosts": [dict(row) for row in hosts],
+                "engines": await tx.models(EngineView, "view_engines", run),
+                "gpu_hosts": await tx.models(GpuHostView, "view_gpu_hosts", run),
                 "open_step": await _open_step(tx, run),
                 "open_evaluation": await _open_evaluation(tx, run, rows[0]["phase"]),
             }
-        )
+            return RunView.model_validate({**dict(rows[0]), **dict(marks or {}), **beside})
 
+    async def steps(
+        self, run: str, *, after: int = 0, recorded: bool | None = None, limit: int = 200
+    ) -> list[StepView]:
+        """Training steps after `after`, oldest first."""
+        return await _steps(self._db, run, after, recorded, limit)
 
-async def list_steps(
-    database: Database, run: str, *, after: int = 0, recorded: bool | None = None, limit: int = 200
-) -> list[StepView]:
-    """Training steps after `after`, oldest first."""
-    return await _steps(database, run, after, recorded, limit)
+    async def rollouts(self, run: str, wanted: RolloutFilter | None = None) -> Page[RolloutSummary]:
+        """A page of a run's rollouts, by id."""
+        wanted = wanted or RolloutFilter()
+        filters = (wanted.step, wanted.kind, wanted.status, wanted.failure_class, wanted.cursor)
+        found = await self._db.models(RolloutSummary, "view_rollouts", run, *filters, wanted.limit + 1)
+        items = found[: wanted.limit]
+        return Page[RolloutSummary](items=items, next=items[-1].rollout_id if len(found) > wanted.limit else None)
 
+    async def rollout(self, rollout_id: str) -> RolloutView:
+        """A rollout with its attempts and rewards.
 
-async def list_rollouts(
-    database: Database,
-    run: str,
-    *,
-    step: int | None = None,
-    kind: str | None = None,
-    status: str | None = None,
-    failure_class: str | None = None,
-    cursor: str | None = None,
-    limit: int = 100,
-) -> Page[RolloutSummary]:
-    """A page of a run's rollouts, by id."""
-    limit = min(limit, MAX_PAGE)
-    rows = await database.fetch("view_rollouts", run, step, kind, status, failure_class, cursor, limit + 1)
-    items = [RolloutSummary.model_validate(dict(row)) for row in rows[:limit]]
-    return Page[RolloutSummary](items=items, next=items[-1].rollout_id if len(rows) > limit else None)
-
-
-async def get_rollout(database: Database, rollout_id: str) -> RolloutView:
-    """A rollout with its attempts and rewards.
-
-    Raises:
-        NotFoundError: there is no such rollout.
-    """
-    row = await _rollout(database, rollout_id)
-    tries = await database.fetch("view_attempts", rollout_id, row["day"])
-    rewards = await database.fetch("view_rewards", rollout_id)
-    inspections = await database.fetch("view_inspections", rollout_id)
-    return RolloutView.model_validate(
-        {
-            **dict(row),
+        Raises:
+            NotFoundError: there is no such rollout.
+        """
+        row = await _rollout(self._db, rollout_id)
+        inspections = await self._db.fetch("view_inspections", rollout_id)
+        beside = {
             "input": row["task"],
-            "tries": [AttemptView.model_validate(dict(attempt)) for attempt in tries],
-            "rewards": [RewardView.model_validate(dict(reward)) for reward in rewards],
+            "tries": await self._db.models(AttemptView, "view_attempts", rollout_id, row["day"]),
+            "rewards": await self._db.models(RewardView, "view_rewards", rollout_id),
             "inspections": [row["rollout_id"] for row in inspections],
         }
-    )
+        return RolloutView.model_validate({**dict(row), **beside})
 
+    async def generations(self, rollout_id: str, *, bodies: bool = True) -> list[GenerationView]:
+        """A rollout's model calls, attempt by attempt.
 
-async def list_generations(database: Database, rollout_id: str, *, bodies: bool = True) -> list[GenerationView]:
-    """A rollout's model calls, attempt by attempt.
+        Raises:
+            NotFoundError: there is no such rollout.
+        """
+        row = await _rollout(self._db, rollout_id)
+        found = await self._db.fetch("view_generations", rollout_id, row["day"], bodies)
+        return [
+            GenerationView.model_validate(
+                {**dict(call), "request": _unpack(call["request"]), "response": _unpack(call["response"])}
+            )
+            for call in found
+        ]
 
-    Raises:
-        NotFoundError: there is no such rollout.
-    """
-    row = await _rollout(database, rollout_id)
-    found = await database.fetch("view_generations", rollout_id, row["day"], bodies)
-    return [
-        GenerationView.model_validate(
-            {**dict(call), "request": _unpack(call["request"]), "response": _unpack(call["response"])}
+    async def versions(self, run: str) -> list[VersionView]:
+        """The policy versions of a run."""
+        return await self._db.models(VersionView, "view_versions", run)
+
+    async def audit(self, run: str, *, after: int = 0, limit: int = 200) -> list[AuditView]:
+        """Changes to a run, oldest first."""
+        return await self._db.models(AuditView, "view_audit", run, after, limit)
+
+    async def cluster(self) -> ClusterView:
+        """All processes that reported, GPU hosts and engines."""
+        return ClusterView(
+            workers=await self._db.models(WorkerView, "view_workers", GONE_SECONDS),
+            gpu_hosts=await self._db.models(GpuHostView, "view_gpu_hosts", None),
+            engines=await self._db.models(EngineView, "view_engines", None),
         )
-        for call in found
-    ]
-
-
-async def list_versions(database: Database, run: str) -> list[VersionView]:
-    """The policy versions of a run."""
-    return [VersionView.model_validate(dict(row)) for row in await database.fetch("view_versions", run)]
-
-
-async def list_audit(database: Database, run: str, *, after: int = 0, limit: int = 200) -> list[AuditView]:
-    """Changes to a run, oldest first."""
-    return [AuditView.model_validate(dict(row)) for row in await database.fetch("view_audit", run, after, limit)]
-
-
-async def get_cluster(database: Database) -> ClusterView:
-    """All processes that reported, GPU hosts and engines."""
-    return ClusterView(
-        workers=[WorkerView.model_validate(dict(row)) for row in await database.fetch("view_workers", GONE_SECONDS)],
-        gpu_hosts=[GpuHostView.model_validate(dict(row)) for row in await database.fetch("view_gpu_hosts", None)],
-        engines=[EngineView.model_validate(dict(row)) for row in await database.fetch("view_engines", None)],
-    )
 
 
 async def _rewards(database: Queries, run: str) -> dict[int, float]:
@@ -168,13 +148,13 @@ async def _evaluations(database: Queries, run: str) -> list[EvaluationView]:
     found: dict[int, dict[str, Any]] = defaultdict(dict)
     for row in await database.fetch("view_evaluations", run):
         name, _, source = row["name"].removeprefix("eval/").partition("/")
-        place = found[row["step"]].setdefault("sources", {}).setdefault(source, {}) if source else found[row["step"]]
-        place[name] = row["value"]
+        figures = found[row["step"]].setdefault("sources", {}).setdefault(source, {}) if source else found[row["step"]]
+        figures[name] = row["value"]
     return [EvaluationView.model_validate({"version": version, **all_}) for version, all_ in sorted(found.items())]
 
 
 async def _steps(database: Queries, run: str, after: int, recorded: bool | None, limit: int) -> list[StepView]:
-    rows = await database.fetch("view_steps", run, after, recorded, min(limit, MAX_PAGE))
+    rows = await database.fetch("view_steps", run, after, recorded, limit)
     if not rows:
         return []
     counts = await _counts(database, run, "train", rows[0]["step"], rows[-1]["step"])
@@ -220,8 +200,8 @@ def _sum_up(rows: list[asyncpg.Record]) -> Counts:
     return Counts(**numbers, failures=dict(failures), reward_mean=mean)
 
 
-async def _rollout(database: Database, rollout_id: str) -> asyncpg.Record:
-    row = await database.row("view_rollout", rollout_id)
+async def _rollout(db: Database, rollout_id: str) -> asyncpg.Record:
+    row = await db.row("view_rollout", rollout_id)
     if row is None:
         raise NotFoundError(f"there is no rollout {rollout_id!r}; `relight rollouts RUN` lists a run's")
     return row

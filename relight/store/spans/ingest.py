@@ -19,7 +19,7 @@ from relight.observability.redaction import Redactor
 from relight.store.database import Database
 from relight.store.group_commit import GroupCommit
 from relight.store.spans.rows import SpanRow, row_of
-from relight.types.store import Span
+from relight.types.tracer import Span
 
 log = logging.getLogger(__name__)
 MAX_GROUP = 2000
@@ -35,7 +35,7 @@ SEPARATOR, NOTHING = "\x1f", "\x1e"
 BODY_COLUMN = SpanRow._fields.index("bodies")
 
 
-class Outcome(NamedTuple):
+class SpanOutcome(NamedTuple):
     """The result for a span."""
 
     state: Literal["new", "duplicate", "unknown", "rejected"]
@@ -43,7 +43,7 @@ class Outcome(NamedTuple):
     reason: str = ""
 
 
-DUPLICATE = Outcome("duplicate")
+DUPLICATE = SpanOutcome("duplicate")
 
 
 class SpanSink(ABC):
@@ -61,7 +61,7 @@ class SpanSink(ABC):
             SPANS.labels(state).inc(number)
 
     @abstractmethod
-    async def submit(self, rows: Sequence[SpanRow]) -> list[Outcome]:
+    async def submit(self, rows: Sequence[SpanRow]) -> list[SpanOutcome]:
         """Store rows; returns the result of each, in order.
 
         Raises:
@@ -86,7 +86,7 @@ class SpanIngest(SpanSink):
     ) -> None:
         super().__init__(redactor)
         self.database = database
-        self._group: GroupCommit[SpanRow, Outcome] = GroupCommit(
+        self._group: GroupCommit[SpanRow, SpanOutcome] = GroupCommit(
             self._flush,
             max_group=max_group,
             max_waiting=max_waiting,
@@ -118,7 +118,7 @@ class SpanIngest(SpanSink):
             if outcome.state == "new"
         ]
 
-    async def submit(self, rows: Sequence[SpanRow]) -> list[Outcome]:
+    async def submit(self, rows: Sequence[SpanRow]) -> list[SpanOutcome]:
         """Commit rows together with those of other callers."""
         return await self._group.submit(rows)
 
@@ -126,7 +126,7 @@ class SpanIngest(SpanSink):
         """Wait for what is under way."""
         await self._group.aclose()
 
-    async def _flush(self, rows: Sequence[SpanRow]) -> list[Outcome]:
+    async def _flush(self, rows: Sequence[SpanRow]) -> list[SpanOutcome]:
         seen: dict[tuple[str, str, str], int] = {}
         for number, row in enumerate(rows):
             seen.setdefault(row[:3], number)
@@ -138,23 +138,23 @@ class SpanIngest(SpanSink):
         self.count(Counter(outcome.state for outcome in outcomes))
         return outcomes
 
-    async def _store(self, rows: Sequence[SpanRow]) -> list[Outcome]:
+    async def _store(self, rows: Sequence[SpanRow]) -> list[SpanOutcome]:
         try:
             return await self._call(rows)
         except InvalidRequestError as error:
             if len(rows) == 1:
                 log.warning("span rejected rollout_id=%s reason=%s", rows[0].rollout_id, error.message)
-                return [Outcome("rejected", None, error.message)]
+                return [SpanOutcome("rejected", None, error.message)]
         middle = len(rows) // 2
         return await self._store(rows[:middle]) + await self._store(rows[middle:])
 
-    async def _call(self, rows: Sequence[SpanRow]) -> list[Outcome]:
+    async def _call(self, rows: Sequence[SpanRow]) -> list[SpanOutcome]:
         columns = list(zip(*rows, strict=True))
         bodies = [(item, *body) for item, kept in enumerate(columns[BODY_COLUMN], 1) for body in kept]
         items, hashes, packed = zip(*bodies, strict=True) if bodies else ((), (), ())
         separator, texts = joined(columns[:BODY_COLUMN])
         row = await self.database.one("ingest_spans", separator, *texts, items, hashes, packed)
-        return [Outcome(*verdict) for verdict in zip(row["verdicts"], row["sequences"], strict=True)]
+        return [SpanOutcome(*verdict) for verdict in zip(row["verdicts"], row["sequences"], strict=True)]
 
 
 def joined(columns: Iterable[Sequence[Any]]) -> tuple[str, list[str]]:
@@ -174,5 +174,5 @@ def _texts(column: Sequence[Any]) -> Sequence[str]:
     return [NOTHING if value is None else str(value) for value in column]
 
 
-def _numbered(span: Span, outcome: Outcome) -> Span:
+def _numbered(span: Span, outcome: SpanOutcome) -> Span:
     return span.model_copy(update={"sequence_id": outcome.sequence_id})

@@ -7,9 +7,7 @@ The row keeps their hashes, under the field's name or, for attributes, the attri
 from __future__ import annotations
 
 import zlib
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import date
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any, NamedTuple
 
@@ -17,10 +15,9 @@ import orjson
 
 from relight.errors import InvalidRequestError
 from relight.observability.redaction import Redactor
-from relight.store.database import Database
 from relight.store.generations import COMPRESSION, to_json, unpack_body
 from relight.store.storable import STATUS_CODES, UNSET, storable, storable_text, storable_time
-from relight.types.store import Span
+from relight.types.tracer import Span, as_plain
 
 LARGE_BYTES = 2048
 """The maximum size of a row's field; beyond it, parts or all of it become bodies."""
@@ -117,19 +114,28 @@ def row_of(span: Span, redactor: Redactor) -> SpanRow:
     """A span as a row.
 
     Raises:
-        InvalidRequestError: its sequence id is too large, or its values are nested too deeply.
+        InvalidRequestError: its sequence id is too large, or a value can't be stored.
+    """
+    check_sequence_id(span)
+    try:
+        return _row(span, Packer(redactor), redactor)
+    except InvalidRequestError as error:
+        raise InvalidRequestError(f"span {span.span_id}: {error.message}") from error
+
+
+def check_sequence_id(span: Span) -> None:
+    """Refuse a number after which too few are left.
+
+    Raises:
+        InvalidRequestError: it is too large.
     """
     if span.sequence_id > MAX_SEQUENCE_ID:
         raise InvalidRequestError(f"sequence_id {span.sequence_id} of span {span.span_id} is above {MAX_SEQUENCE_ID}")
-    try:
-        return _row(span, Packer(redactor), redactor)
-    except (RecursionError, TypeError) as error:
-        raise InvalidRequestError(f"span {span.span_id} can't be written as JSON: {error}") from error
 
 
 def _row(span: Span, packer: Packer, redactor: Redactor) -> SpanRow:
-    links = {"context": span.context, "parent": span.parent}
-    extra = {key: value for key, value in links.items() if value is not None} | (span.model_extra or {})
+    beside = {"context": as_plain(span.context), "parent": as_plain(span.parent)}
+    extra = {key: value for key, value in beside.items() if value is not None} | (span.model_extra or {})
     return SpanRow(
         rollout_id=storable_text(span.rollout_id),
         attempt_id=storable_text(span.attempt_id),
@@ -138,12 +144,12 @@ def _row(span: Span, packer: Packer, redactor: Redactor) -> SpanRow:
         trace_id=storable_text(redactor.text(span.trace_id)),
         parent_id=None if span.parent_id is None else storable_text(redactor.text(span.parent_id)),
         name=storable_text(redactor.text(span.name)),
-        status=redactor.json(dump(storable(span.status.model_dump()))).decode(),
-        attributes=packer.pack_attributes(storable(span.attributes)),
-        events=packer.pack("events", storable(span.events)) if span.events else None,
-        links=packer.pack("links", storable(span.links)) if span.links else None,
-        resource=packer.pack("resource", storable(span.resource), EMPTY_OBJECT) or EMPTY_OBJECT,
-        extra=packer.pack("extra", storable(extra)) if extra else None,
+        status=redactor.json(dump(storable(as_plain(span.status), "status"))).decode(),
+        attributes=packer.pack_attributes(storable(span.attributes, "attributes")),
+        events=packer.pack("events", storable(as_plain(span.events), "events")) if span.events else None,
+        links=packer.pack("links", storable(as_plain(span.links), "links")) if span.links else None,
+        resource=packer.pack("resource", storable(as_plain(span.resource), "resource"), EMPTY_OBJECT) or EMPTY_OBJECT,
+        extra=packer.pack("extra", storable(extra, "extra")) if extra else None,
         start_time=storable_time(span.start_time),
         end_time=storable_time(span.end_time),
         refs=packer.packed_refs(),
@@ -151,43 +157,33 @@ def _row(span: Span, packer: Packer, redactor: Redactor) -> SpanRow:
     )
 
 
-async def read_spans(database: Database, rows: Iterable[Any]) -> list[Span]:
-    """Rows of `spans`, all columns of them, as spans."""
-    found = list(rows)
-    wanted: dict[date, set[bytes]] = defaultdict(set)
-    for row in found:
-        if row["bodies"]:
-            refs = dict(row["bodies"])
-            digests = [*refs.pop("attributes", {}).values(), *refs.values()]
-            wanted[row["day"]].update(map(bytes.fromhex, digests))
-    bodies: dict[tuple[date, str], Any] = {}
-    for day, hashes in wanted.items():
-        for row in await database.fetch("span_bodies", day, list(hashes)):
-            bodies[day, row["hash"]] = unpack_body(row["body"])
-    return [_span(row, bodies) for row in found]
-
-
 def span_of_row(row: SpanRow) -> Span:
     """A row that was never stored as a span."""
     fields = {name: value for name, value in row._asdict().items() if name not in _JSON}
     fields |= {name: orjson.loads(value) for name in _JSON if (value := getattr(row, name)) is not None}
-    bodies = {(date.min, digest.hex()): unpack_body(body) for digest, body in row.bodies}
-    fields |= {"day": date.min, "bodies": fields.pop("refs", None), "extra": fields.get("extra")}
-    return _span(fields, bodies)
+    fields |= {"bodies": fields.pop("refs", None), "extra": fields.get("extra")}
+    return span_of_fields(fields, {digest.hex(): unpack_body(body) for digest, body in row.bodies})
 
 
-def _span(row: Any, bodies: Mapping[tuple[date, str], Any]) -> Span:
-    fields = dict(row)
-    day, refs, extra = fields.pop("day"), fields.pop("bodies") or {}, fields.pop("extra")
-    fields.pop("created_at", None)
+def digests_of(refs: Mapping[str, Any] | None) -> list[str]:
+    """The hashes of a row's bodies."""
+    if not refs:
+        return []
+    fields = [digest for name, digest in refs.items() if name != "attributes"]
+    return [*fields, *refs.get("attributes", {}).values()]
+
+
+def span_of_fields(fields: dict[str, Any], bodies: Mapping[str, Any]) -> Span:
+    """A span from its columns, and from values by hash."""
+    refs, extra = fields.pop("bodies") or {}, fields.pop("extra")
     if fields["status"].get("status_code") not in STATUS_CODES:
         fields["status"] = {**fields["status"], "status_code": UNSET}
     for field, digest in refs.items():
         if field == "attributes":
-            large = {key: bodies[day, part] for key, part in digest.items()}
+            large = {key: bodies[part] for key, part in digest.items()}
             fields["attributes"] = {**fields["attributes"], **large}
         elif field == "extra":
-            extra = bodies[day, digest]
+            extra = bodies[digest]
         else:
-            fields[field] = bodies[day, digest]
+            fields[field] = bodies[digest]
     return Span.model_validate({**(extra or {}), **fields})

@@ -1,5 +1,6 @@
--- Invariants of rollouts, attempts, model calls and spans: `relight store check`. Each returns no row when all is well.
--- Statuses of rollouts that no run planned (`external`) are set by their owner, so some rules leave these out.
+-- Invariants of rollouts, attempts, model calls and spans: `relight store check`. Each returns no row if it holds.
+-- Statuses of rollouts that no run planned (`external`) are set by their owner, so some rules leave these out. Rollouts
+-- of kind `algorithm` are the record of an algorithm's own calls: they have no task and no reward.
 
 -- name: check_attempts_open
 -- A rollout has at most one open attempt.
@@ -52,11 +53,11 @@ where r.kind <> 'external' and a.ended_at is not null and (a.status = 'succeeded
 -- name: check_attempts_reward
 -- An attempt of a plan that ended well has a reward, and it is on record.
 select a.attempt_id, a.reward from attempts a join rollouts r using (rollout_id)
-where r.kind <> 'external' and a.status = 'succeeded'
+where r.kind not in ('external', 'algorithm') and a.status = 'succeeded'
   and not exists (select from rewards w where w.attempt_id = a.attempt_id and w.value = a.reward and w.is_primary)
 
 -- name: check_rewards_finite
--- Rewards are finite numbers, wherever they stand.
+-- Rewards are finite numbers, in every table.
 select place, id, value from (
     select 'rollouts' as place, rollout_id as id, reward as value from rollouts
     union all select 'attempts', attempt_id, reward from attempts
@@ -103,27 +104,27 @@ where r.kind <> 'external' and r.status = 'succeeded' and not exists (
 select rollout_id, status, failure_class from rollouts
 where kind <> 'external' and (status in ('failed', 'cancelled')) <> (failure_class is not null)
 
--- name: check_rollouts_counted
+-- name: check_rollouts_final_attempt
 -- The attempt that counts is one of the rollout's, and has ended.
-select r.rollout_id, r.counted, a.status
-from rollouts r left join attempts a on a.attempt_id = r.counted and a.rollout_id = r.rollout_id
-where r.counted is not null and r.counted <> 'none' and a.ended_at is null
+select r.rollout_id, r.final_attempt, a.status
+from rollouts r left join attempts a on a.attempt_id = r.final_attempt and a.rollout_id = r.rollout_id
+where r.final_attempt is not null and r.final_attempt <> 'none' and a.ended_at is null
 
--- name: check_rollouts_uncounted
--- `none` counts only where there was no attempt by the end.
+-- name: check_rollouts_without_attempt
+-- `final_attempt` is `none` only if no attempt had begun by the end of the rollout.
 select r.rollout_id, a.attempt_id from rollouts r join attempts a using (rollout_id)
-where r.counted = 'none' and a.started_at < r.ended_at
+where r.final_attempt = 'none' and a.started_at < r.ended_at
 
 -- name: check_rollouts_task
 -- The task of a planned rollout is in the store, and so are its resources.
 select r.rollout_id, r.dataset_id, r.position, r.resources_id from rollouts r
-where r.kind <> 'external' and (
+where r.kind not in ('external', 'algorithm') and (
     not exists (select from tasks t where t.dataset_id = r.dataset_id and t.position = r.position)
     or r.resources_id is not null and not exists (
         select from resource_versions v where v.resources_id = r.resources_id and v.version = r.resources_version))
 
 -- name: check_generations_owner
--- A model call belongs to an attempt of its rollout, and lies on that rollout's day.
+-- A model call belongs to an attempt of its rollout, and is stored under that rollout's day.
 select g.day, g.rollout_id, g.attempt_id, g.call_number, g.choice
 from generations g
 left join attempts a using (attempt_id)
@@ -150,14 +151,14 @@ where g.version_end < g.version_start
        select from engine_loads e where e.engine_id = g.engine_id and e.version = g.version_end)
 
 -- name: check_generations_settled
--- Whether an answer arrived is settled once its attempt has ended by itself.
+-- Whether an answer arrived is decided once its attempt has ended by itself.
 select g.day, g.attempt_id, g.call_number
 from generations g join attempts a using (attempt_id)
 where g.delivered = 'unknown' and a.ended_at is not null
   and coalesce(a.failure_class, '') not in ('infrastructure', 'cancelled')
 
 -- name: check_failures_owner
--- A call that the platform failed belongs to an attempt, and lies on its rollout's day.
+-- A call that the platform failed belongs to an attempt, and is stored under its rollout's day.
 select f.day, f.attempt_id, f.call_number
 from call_failures f
 left join attempts a using (attempt_id)
@@ -165,7 +166,7 @@ left join rollouts r on r.rollout_id = a.rollout_id
 where r.day is distinct from f.day
 
 -- name: check_spans_owner
--- A span belongs to an attempt of its rollout, and lies on that rollout's day.
+-- A span belongs to an attempt of its rollout, and is stored under that rollout's day.
 select s.day, s.rollout_id, s.attempt_id, s.span_id
 from spans s
 left join attempts a using (attempt_id)
@@ -194,7 +195,7 @@ join rollouts r on r.rollout_id = n.rollout_id and r.kind <> 'external'
 group by n.rollout_id, n.sequence_id having count(*) > 1
 
 -- name: check_spans_bodies
--- What is large in a span is stored.
+-- The bodies that a span refers to are stored.
 select s.day, s.rollout_id, s.attempt_id, s.span_id, digest #>> '{}' as body
 from spans s cross join lateral jsonb_path_query(s.bodies, 'strict $.** ? (@.type() == "string")') as digest
 where s.bodies is not null

@@ -1,5 +1,5 @@
--- Invariants of runs, steps, versions and the ledger: `relight store check`. Each returns no row when all is well.
--- The comment under a name is what the invariant says; a row is who breaks it.
+-- Invariants of runs, steps, versions and the ledger: `relight store check`. Each returns no row if the invariant holds.
+-- The comment under a name states the invariant; a row of the result breaks it.
 
 -- name: check_ledger_repeats
 -- No attempt is consumed by two steps of a policy, in whatever run but a replay.
@@ -7,11 +7,11 @@ select l.policy, l.attempt_id, array_agg(l.run || ' step ' || l.step order by l.
 from step_rollouts l join runs u on u.run = l.run and not u.replays
 group by l.policy, l.attempt_id having count(*) > 1
 
--- name: check_ledger_counted
+-- name: check_ledger_final_attempt
 -- What a step consumed is the attempt that counts for its rollout.
-select l.run, l.step, l.rollout_id, l.attempt_id, r.counted
+select l.run, l.step, l.rollout_id, l.attempt_id, r.final_attempt
 from step_rollouts l join rollouts r using (rollout_id)
-where r.counted is distinct from l.attempt_id
+where r.final_attempt is distinct from l.attempt_id
 
 -- name: check_ledger_owner
 -- A consumed attempt is one of its rollout's.
@@ -43,14 +43,14 @@ from step_rollouts l join rollouts r using (rollout_id)
 where (r.run, r.kind, r.step) is distinct from (rollouts_of_v1(l.run), 'train', l.step)
 
 -- name: check_ledger_first
--- A step that consumed something says so with its batch's hash, before its weights change.
+-- A step that consumed attempts has its batch's hash, before its weights change.
 select l.run, l.step, s.status, s.batch_hash, count(*) as consumed
 from step_rollouts l left join steps s on s.run = l.run and s.step = l.step
 where s.status is null or s.status not in ('ledgered', 'recorded') or s.batch_hash is null
 group by l.run, l.step, s.status, s.batch_hash
 
 -- name: check_ledger_missing
--- A recorded step consumed something, or says that its weights are unchanged.
+-- A recorded step consumed attempts, or is marked as unchanged.
 select s.run, s.step, s.status
 from steps s
 where s.step > 0 and s.status = 'recorded' and not s.unchanged
@@ -112,7 +112,7 @@ where s.step > 1 and s.status in ('ledgered', 'recorded') and b.status <> 'recor
 -- A step is sampled only when each of its rollouts has an attempt that counts.
 select r.run, r.step, s.status, count(*) as open_rollouts
 from rollouts r join steps s on s.run = r.run and s.step = r.step
-where r.kind = 'train' and r.counted is null and s.status <> 'planned'
+where r.kind = 'train' and r.final_attempt is null and s.status <> 'planned'
 group by r.run, r.step, s.status
 
 -- name: check_step_planned
@@ -168,7 +168,7 @@ where not exists (
     select from policy_versions v where v.run = e.run and v.policy = e.policy and v.version = e.version)
 
 -- name: check_run_ended
--- A run that has ended says when, one that runs doesn't.
+-- A run has an end time exactly if it has ended.
 select run, status, finished_at from runs
 where (status in ('finished', 'failed', 'cancelled')) <> (finished_at is not null) and status <> 'interrupted'
 
@@ -178,11 +178,11 @@ select u.run, s.step, s.status, null as rollout_id
 from runs u join steps s on s.run = u.run and s.status <> 'recorded' where u.status = 'finished'
 union all
 select u.run, r.step, r.status, r.rollout_id
-from runs u join rollouts r on r.run = u.run and r.kind in ('train', 'eval') and r.counted is null
+from runs u join rollouts r on r.run = u.run and r.kind in ('train', 'eval') and r.final_attempt is null
 where u.status = 'finished'
 
 -- name: check_run_data
--- The data sets of runs are whole.
+-- The data sets of runs are complete.
 select u.run, d.dataset_id, d.row_count, (select count(*) from tasks t where t.dataset_id = d.dataset_id) as stored
 from runs u
 left join datasets d on d.dataset_id in (u.train_dataset, u.eval_dataset)

@@ -1,12 +1,12 @@
--- Data sets by name, and the pieces of those that are being sent.
+-- Data sets by name, and the pieces of uploads.
 
 -- name: keep_piece
--- Sent again, it is what it was sent as last.
+-- A piece that is sent again replaces the earlier one.
 insert into dataset_pieces (upload, piece, row_count, body) values ($1, $2, $3, $4)
 on conflict (upload, piece) do update set row_count = excluded.row_count, body = excluded.body, created_at = now()
 
 -- name: drop_old_pieces
--- Of abandoned uploads.
+-- Pieces of abandoned uploads.
 delete from dataset_pieces where upload in (
     select upload from dataset_pieces group by upload having max(created_at) < now() - make_interval(secs => $1))
 
@@ -38,7 +38,7 @@ on conflict (name) do update set dataset_id = excluded.dataset_id, upload = excl
 delete from dataset_names where name = $1
 
 -- name: view_datasets
--- $1: one of them, or all after $2.
+-- $1: the data set of this name; null: all after $2.
 select n.name, n.dataset_id, n.upload, n.updated_at, d.row_count as rows,
        array(select run from runs where n.dataset_id in (train_dataset, eval_dataset) order by created_at)
        || array(select c.run from commands c where c.action = 'start' and c.done_at is null
@@ -63,15 +63,15 @@ where t.dataset_id = $1 and t.task ->> f.field is null
 order by t.position, f.number limit 1
 
 -- name: lock_dataset
--- No run begins with it from here on; one that is just beginning with it is waited for.
+-- From here on no run can begin with it; waits for a run that is beginning with it.
 select from datasets where dataset_id = $1 for update
 
 -- name: hold_datasets
--- Those that are there stay until the transaction ends.
+-- Locks those that exist until the transaction ends.
 select count(*) from (select from datasets where dataset_id = any($1) for key share) held
 
 -- name: drop_unused_dataset
--- Rows that no name, no run and no requested start needs any more.
+-- Deletes rows that no name, no run and no requested start needs.
 delete from datasets d where dataset_id = $1
   and not exists (select from dataset_names n where n.dataset_id = d.dataset_id)
   and not exists (select from runs r where d.dataset_id in (r.train_dataset, r.eval_dataset))

@@ -1,4 +1,4 @@
--- What changed, window by window (migration 0007).
+-- Events, window by window.
 
 -- name: events_now
 select pg_current_snapshot()::text
@@ -22,5 +22,5 @@ from (select) one left join events_dropped d on true
 -- name: drop_events
 select drop_events_v1($1, $2, $3)
 
--- name: forget_strange_events
-select forget_strange_events_v1()
+-- name: drop_foreign_events
+select drop_foreign_events_v1()

@@ -1,4 +1,4 @@
--- Model calls as the gateway saw them. The rules are functions, in the migrations.
+-- Model calls as the gateway saw them. The rules are functions, in schema/08_generations.sql.
 
 -- name: commit_generations
 select item, verdict, next_number from commit_generations_v1($1::generation_item_v1[])
@@ -18,7 +18,7 @@ where g.day = $1 and g.attempt_id = $2 and g.call_number = $3 limit 1
 select add_call_failures_v1($1, $2, $3, $4, $5)
 
 -- name: transcript_calls
--- The calls whose answers reached the agent; what has more than one choice has one answer all the same.
+-- The calls whose answers reached the agent; an answer with several choices is one row.
 select distinct on (g.call_number) g.call_number, q.body as request, p.body as response
 from generations g
 join bodies q on q.day = $1 and q.hash = g.request
@@ -27,6 +27,6 @@ where g.day = $1 and g.attempt_id = $2 and g.delivered <> 'no'
 order by g.call_number
 
 -- name: mark_delivered
--- What takes a `no` back is flushed to disk: its answer is given again on the strength of it.
+-- Revoking a `no` is flushed to disk, since the answer is sent again because of it.
 select mark_delivered_v1($1, $2, $3),
        set_config('synchronous_commit', case when 'unknown' = any ($3) then 'on' else 'off' end, true)

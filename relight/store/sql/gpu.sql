@@ -8,17 +8,17 @@ on conflict (host) do update set task_queue = excluded.task_queue, heartbeat = n
 select h.*, r.status as run_status from gpu_hosts h left join runs r on r.run = h.run where h.host = $1 for update of h
 
 -- name: host_of_run
--- Another host that serves the run and was heard of lately.
+-- Another host that serves the run and has reported recently.
 select host, task_queue from gpu_hosts
 where run = $1 and host <> $2 and heartbeat > now() - make_interval(secs => $3)
 order by heartbeat desc limit 1
 
 -- name: hosts_lost_with_run
--- Hosts that served the run and are silent.
+-- Hosts that served the run and do not report.
 select host from gpu_hosts where run = $1 and host <> $2 and heartbeat <= now() - make_interval(secs => $3)
 
 -- name: lost_runs
--- Runs whose hosts are all silent.
+-- Runs of which no host reports.
 select r.run, r.epoch from runs r
 where r.status = 'running' and r.cancel_requested is null and exists (select from gpu_hosts h where h.run = r.run)
   and not exists (
@@ -26,7 +26,7 @@ where r.status = 'running' and r.cancel_requested is null and exists (select fro
 order by r.created_at
 
 -- name: free_lost_host
--- Null where it was heard of meanwhile. Its engines are not called any more; should it come back, it serves nothing.
+-- Null if it has reported meanwhile. Its engines get no more calls; if it comes back, it serves no run.
 with lost as (
     update gpu_hosts set run = null, epoch = null, state = 'lost', detail = $3
     where host = $1 and run = $2 and heartbeat <= now() - make_interval(secs => $4)
@@ -42,8 +42,8 @@ update gpu_hosts set run = $2, epoch = $3, state = $4, detail = null where host 
 -- name: set_host_state
 update gpu_hosts set state = $2, detail = $3, heartbeat = now() where host = $1
 
--- name: beat_host
--- `over`: its run has ended, for longer than a release takes to come.
+-- name: heartbeat_host
+-- `over`: its run ended longer ago than a release takes to arrive.
 update gpu_hosts h set heartbeat = now() where host = $1
 returning run, epoch, exists (select from runs r where r.run = h.run and r.status = 'running') as serves,
     exists (select from runs r where r.run = h.run and r.status in ('finished', 'failed', 'cancelled')
@@ -65,7 +65,7 @@ set host = $2, run = $3, policy = $4, url = $5, model = $6, state = 'starting', 
 update engines set state = $2, updated_at = now() where engine_id = $1
 
 -- name: engine_loaded
--- The engine acknowledges a version: from now on what it samples is of that version.
+-- The engine acknowledges a version: what it samples after this is of that version.
 with loaded as (
     update engines set state = 'ready', version = $2, load = load + 1, fence = $3, updated_at = now()
     where engine_id = $1 and fence <= $3

@@ -1,4 +1,4 @@
--- Spans of all sources. The rules are functions, in the migrations.
+-- Spans of all sources. The rules are functions, in schema/09_spans.sql.
 
 -- name: ingest_spans
 -- Each column is one text; $1 stands between its values, and a control character for null. A single value may be empty.
@@ -27,7 +27,10 @@ select encode(hash, 'hex') as hash, body from bodies where day = $1 and hash = a
 
 -- name: agent_of_token
 select a.rollout_id, a.attempt_id,
-       coalesce((select file ->> 'grader' from runs where run = r.run), '') <> '' as graded
+       r.dispatched_by = 'workflow' and coalesce((select file ->> 'grader' from runs where run = r.run), '') <> ''
+           as graded
 from attempts a join rollouts r using (rollout_id)
 where a.token_hash = $1 and r.status <> 'cancelled'
-  and (a.ended_at is null or a.ended_at > clock_timestamp() - interval '60 s')
+  and (may_call_v1(r, a)
+       or a.ended_at > clock_timestamp() - interval '60 s' and a.sequence_id = r.attempts
+          and coalesce(a.failure_class, 'agent_error') = 'agent_error')

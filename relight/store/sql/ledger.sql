@@ -1,20 +1,23 @@
 -- name: candidates
--- The rollouts of a step with the attempt that counts, and the reward by the run's own grader; others are not asked.
-select r.rollout_id, r.group_number, r.index_in_group, r.counted, r.status, r.failure_class, w.value as reward,
+-- The rollouts of a step with the attempt that counts, and the reward by the run's own grader only.
+-- $3: rewards by failure class; a failure of another class has none.
+select r.rollout_id, r.final_attempt as attempt_id, r.group_number as "group", r.failure_class,
+       case when r.failure_class is null then w.value else ($3::jsonb ->> r.failure_class)::float8 end as reward,
        coalesce(w.grader, 'agent') as grader
 from rollouts r
-left join rewards w on w.attempt_id = r.counted and w.is_primary
+left join rewards w on w.attempt_id = r.final_attempt and w.is_primary
      and w.grader = coalesce((select file ->> 'grader' from runs where run = $1), 'agent')
-where r.run = rollouts_of_v1($1) and r.kind = 'train' and r.step = $2 and r.counted is not null
+where r.run = rollouts_of_v1($1) and r.kind = 'train' and r.step = $2 and r.final_attempt is not null
 order by r.group_number, r.index_in_group
 
 -- name: delivered_generations
--- What the policy wrote in these attempts and the agent received, in order.
-select attempt_id, call_number, choice, prompt_token_ids, token_ids, logprobs, finish_reason, version_start, version_end,
+-- What the policy wrote in these attempts and the agent received, in order, where it came with token ids and logprobs.
+select attempt_id, call_number, choice, prompt_token_ids as prompt_ids, token_ids, logprobs,
        case jsonb_typeof(sampling -> 'temperature') when 'number' then (sampling -> 'temperature')::float8 end
            as temperature
 from generations
 where day = any ($1::date[]) and attempt_id = any ($2::text[]) and delivered = 'yes' and model = $3
+  and cardinality(prompt_token_ids) > 0 and cardinality(token_ids) > 0 and cardinality(logprobs) > 0
 order by attempt_id, call_number, choice
 
 -- name: generations_left_out
@@ -50,7 +53,7 @@ update steps set status = 'ledgered', batch_hash = $3, ledgered_at = now(), metr
 where run = $1 and step = $2 and status in ('planned', 'sampled')
 
 -- name: step_recorded
--- A clock that was set back meanwhile makes nothing take less than no time.
+-- No duration is negative, even if the clock was set back meanwhile.
 update steps
 set status = 'recorded', recorded_at = now(), metrics = metrics || $3::jsonb, seconds = seconds || $4::jsonb
 where run = $1 and step = $2 and status = 'ledgered'
@@ -103,14 +106,14 @@ update policy_versions set weights_hash = $4, export_path = $5 where run = $1 an
 
 -- name: stored_versions
 -- Versions of which something is stored, with the held-out score of those that were evaluated.
-select v.version, v.forks, v.fence, v.export_path, v.checkpoint_path, v.export_deleted_at is null as has_export,
-       m.value as score
+select v.version, v.forks, v.fence, case when v.export_deleted_at is null then v.export_path end as export_path,
+       v.checkpoint_path, m.value as score
 from policy_versions v left join metrics m on m.run = v.run and m.step = v.version and m.name = 'eval/score'
 where v.run = $1 and v.policy = $2 and v.version > 0 and (v.export_deleted_at is null or v.checkpoint_path is not null)
 order by v.version
 
 -- name: forget_checkpoint
--- Null where a run was forked from it meanwhile: then it stays.
+-- Null if a run was forked from it meanwhile: then its files are kept.
 update policy_versions set checkpoint_path = null, checkpoint_deleted_at = now()
 where run = $1 and policy = $2 and version = $3 and forks = 0
 returning version
@@ -120,11 +123,11 @@ update policy_versions set export_deleted_at = now() where run = $1 and policy =
 returning version
 
 -- name: release_fork
--- A descendant no longer needs the version that it started from.
+-- A descendant does not need the version that it started from any more.
 update policy_versions set forks = greatest(forks - 1, 0) where run = $1 and policy = $2 and version = $3
 
 -- name: lineage
--- A run and those that it comes from, nearest first; each made the versions after `after`.
+-- A run and its ancestors, nearest first; each made the versions after `after`.
 with recursive line as (
     select run, parent_run, coalesce(parent_step, 0) as after, 0 as depth from runs where run = $1
     union all

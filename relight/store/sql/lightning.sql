@@ -1,4 +1,5 @@
--- The rollout store as external algorithms and runners use it. The rules are functions, in migration 0004.
+-- The rollout store as external algorithms and runners use it. The rules are functions, in schema/12_queue.sql
+-- and schema/13_external_rollouts.sql.
 
 -- name: enqueue_rollouts
 select enqueue_rollouts_v1($1)
@@ -27,7 +28,7 @@ select attempt_json_v1(a) from attempts a where rollout_id = $1 order by sequenc
 -- name: take_sequence_ids
 select take_sequence_ids_v1($1, $2)
 
--- name: look_at_rollouts
+-- name: rollouts_by_id
 -- Those of $1 that are known; with the rollout where it has ended.
 select r.rollout_id, case when is_over_v1(r.status) then attempted_json_v1(r, a) end as rollout
 from rollouts r left join attempts a on a.rollout_id = r.rollout_id and a.sequence_id = r.attempts
@@ -45,8 +46,10 @@ select cancel_rollout_v1($1, $2)
 select delete_rollout_v1($1)
 
 -- name: add_lightning_resources
+-- Nothing where there are resources of that id.
 insert into resources (resources_id, resources, create_time, update_time)
 values ($1, $2, statement_timestamp(), statement_timestamp())
+on conflict do nothing
 returning *
 
 -- name: update_lightning_resources

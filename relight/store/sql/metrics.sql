@@ -5,7 +5,7 @@ select kind, status, count(*) as number, greatest(extract(epoch from now() - min
 from rollouts where status in ('queuing', 'preparing', 'running', 'requeuing') group by kind, status
 
 -- name: metrics_ended_rollouts
--- Of steps, evaluations and outside; a preflight counts for nothing. $1: bounds of the buckets of their seconds.
+-- Rollouts of steps, of evaluations and from outside, without preflights. $1: bounds of the buckets of their seconds.
 select status, coalesce(mode, '') as mode, width_bucket(seconds, $1::float8[]) as bucket, count(*) as number,
        sum(seconds)::float8 as seconds
 from (
@@ -19,7 +19,7 @@ group by 1, 2, 3
 select status, coalesce(failure_class, '') as failure_class, count(*) as number from attempts group by 1, 2
 
 -- name: metrics_failures
--- Rollouts that ended badly, by what they were for.
+-- Rollouts that failed or were cancelled, by kind.
 select kind, coalesce(failure_class, status) as failure_class, count(*) as number
 from rollouts where status in ('failed', 'cancelled') group by 1, 2
 
@@ -40,15 +40,19 @@ select status, count(*) as number from runs group by status
 -- name: metrics_running
 -- Progress of runs that are under way or interrupted.
 select u.run, u.paused, u.total_steps,
-       coalesce((select max(step) from steps s where s.run = u.run and s.status = 'recorded'), 0) as step,
-       (select max(version) from policy_versions v where v.run = u.run) as version
+       coalesce((select max(step) from steps s where s.run = u.run and s.status = 'recorded'), 0) as step
 from runs u where u.status in ('running', 'interrupted')
 
+-- name: metrics_versions
+-- The newest version of each policy of these runs.
+select run, policy, max(version) as version
+from policy_versions join runs using (run) where status in ('running', 'interrupted') group by run, policy
+
 -- name: metrics_engines
-select engine_id, run, state, coalesce(version, -1) as version from engines
+select engine_id, run, policy, state, coalesce(version, -1) as version from engines
 
 -- name: metrics_workers
--- Processes heard of in the last minute.
+-- Processes that reported in the last minute.
 select kind, count(*) as number from workers where last_heartbeat > now() - interval '60 s' group by kind
 
 -- name: metrics_stored

@@ -16,7 +16,7 @@ values ($1, $2, 'sampled', $3, $4, $5, 0, now())
 on conflict (run, step) do nothing returning *
 
 -- name: insert_rollouts
--- One row a place: arrays of group, index, position and batch, in parallel.
+-- One row for each rollout: parallel arrays of group, index, position and batch.
 insert into rollouts (rollout_id, run, step, kind, batch, group_number, index_in_group, fill_up, dataset_id, position,
                       mode, resources_id, resources_version, config, seed_base, min_version, max_version)
 select id, $2, $3, $4, batch, group_number, index_in_group, $5, $6, position, $7, $8, $9, $10,
@@ -32,7 +32,7 @@ select count(*) from rollouts where run = $1 and kind = $2 and step = $3
 select coalesce(max(batch) + 1, 0) from rollouts where run = $1 and kind = $2 and step = $3
 
 -- name: close_lost
--- Rollouts whose workflow ended without a word, and that are still open.
+-- Open rollouts whose workflow ended without a result.
 update rollouts
 set status = 'failed', failure_class = 'infrastructure', failure = 'its workflow ended without a result', ended_at = now()
 where run = $1 and kind = $2 and step = $3 and batch = $4
@@ -45,7 +45,7 @@ update attempts
 set status = 'failed', failure_class = $2, message = $3, ended_at = now()
 where rollout_id = any ($1::text[]) and ended_at is null
 
--- name: open_places
+-- name: rollouts_left
 -- What is left to run in a batch, with the number of the next try: tries that the platform failed don't count.
 select group_number, index_in_group, position,
        coalesce((select max(a.try_number) from attempts a
@@ -74,18 +74,16 @@ order by group_number
 -- name: close_batch
 -- Writes which attempt of each rollout counts: the one that succeeded, else the last.
 update rollouts r
-set counted = coalesce((
+set final_attempt = coalesce((
     select attempt_id from attempts a where a.rollout_id = r.rollout_id
     order by (a.status = 'succeeded') desc, a.sequence_id desc limit 1), 'none')
-where run = $1 and kind = $2 and step = $3 and batch = $4 and counted is null
+where run = $1 and kind = $2 and step = $3 and batch = $4 and final_attempt is null
 
 -- name: batch_counts
 select count(*) filter (where status = 'succeeded') as succeeded,
        count(*) filter (where status <> 'succeeded') as failed,
        coalesce(sum(greatest(attempts - 1, 0)), 0)::int as retried,
-       coalesce(sum(reward), 0)::float8 as reward_sum,
-       count(reward) as rewarded,
-       count(*) filter (where counted is null) as open,
+       count(*) filter (where final_attempt is null) as open,
        count(*) as total
 from rollouts where run = $1 and kind = $2 and step = $3 and batch = $4
 
@@ -98,7 +96,7 @@ group by failure_class
 -- The step's rollouts are complete once every batch is closed.
 update steps set status = 'sampled', sampled_at = now()
 where run = $1 and step = $2 and status = 'planned'
-  and not exists (select from rollouts where run = $1 and kind = 'train' and step = $2 and counted is null)
+  and not exists (select from rollouts where run = $1 and kind = 'train' and step = $2 and final_attempt is null)
 returning step
 
 -- name: evaluation_figures
@@ -106,7 +104,7 @@ returning step
 -- a metric's name takes them.
 -- $3: rewards by failure class, 0 for the others; $4: the reward with which a sample passes;
 -- one without a reward has failed.
-with played as (
+with ended as (
     select r.group_number, nullif(left(t.task ->> 'data_source', 200), '') as source, r.reward, r.status, r.created_at,
            r.ended_at,
            coalesce(r.reward, ($3::jsonb ->> r.failure_class)::float8, 0) as value
@@ -117,7 +115,7 @@ with played as (
            count(reward) as rewarded, count(*) filter (where status <> 'succeeded') as failed,
            case when count(*) > 1 then stddev_pop(value) end as spread, coalesce(bool_or(reward >= $4), false) as passed,
            min(created_at) as created_at, max(ended_at) as ended_at
-    from played group by source, group_number
+    from ended group by source, group_number
 )
 select source, count(*) as tasks, max(samples) as samples, sum(value) / sum(samples) as score,
        sum(reward) / nullif(sum(rewarded), 0) as reward, sum(rewarded)::int as rewarded, sum(failed)::int as failed,
@@ -137,12 +135,12 @@ where rollout_id = $1 and status not in ('succeeded', 'failed', 'cancelled')
 returning rollout_id
 
 -- name: get_rollout_outcome
-select rollout_id, status, failure_class, failure, reward, counted, run, kind, step, batch, attempts, inspects
+select rollout_id, status, failure_class, failure, reward, final_attempt, run, kind, step, batch, attempts, inspects
 from rollouts where rollout_id = $1
 
 -- name: requeue_rollout
 update rollouts set status = 'requeuing', failure_class = null, failure = null, reward = null, ended_at = null
-where rollout_id = $1 and status in ('failed', 'cancelled') and counted is null
+where rollout_id = $1 and status in ('failed', 'cancelled') and final_attempt is null
 returning rollout_id
 
 -- name: insert_inspection
@@ -161,7 +159,7 @@ insert into outbox (workflow_type, workflow_id, task_queue, input) values ($1, $
 -- All that failed in batches that are open; $2 names one failure class, or null for all. Returns what they were.
 with failed as (
     select rollout_id, step, failure_class from rollouts
-    where run = $1 and status = 'failed' and counted is null and kind <> 'inspect'
+    where run = $1 and status = 'failed' and final_attempt is null and kind not in ('inspect', 'external')
       and ($2::text is null or failure_class = $2)
     for update
 )

@@ -1,10 +1,10 @@
--- The look before the first step.
+-- The preflight: rollouts before the first step.
 
 -- name: step_was_planned
 select exists (select from steps where run = $1 and step > $2)
 
 -- name: preflight_rollouts
--- `calls`: to the policy, whatever came of them; `usable`: those of them that a trainer could use.
+-- `calls`: all calls of the policy; `usable`: those with token ids and logprobs.
 select r.rollout_id, r.mode, r.batch, r.index_in_group, r.position, r.status, r.failure_class, r.failure, r.reward,
        coalesce(g.calls, 0) as calls, coalesce(g.usable, 0) as usable
 from rollouts r
@@ -19,7 +19,7 @@ where r.run = $1 and r.kind = 'preflight'
 order by r.mode, r.index_in_group
 
 -- name: longest_tasks
--- The longest task of a set, then the shortest, then one from the middle: those that find out most.
+-- The longest task of a set, then the shortest, then one from the middle.
 with sized as (
     select position, row_number() over (order by length(task::text) desc, position) as place, count(*) over () as number
     from tasks where dataset_id = $1 and position < $2
@@ -37,8 +37,8 @@ values ($1, $2, $3, 'preflight', $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $3,
 on conflict do nothing
 
 -- name: close_preflight
--- It is over: none of them is tried again.
+-- The preflight has ended: none of its rollouts is tried again.
 update rollouts r
-set counted = coalesce((select attempt_id from attempts a where a.rollout_id = r.rollout_id
+set final_attempt = coalesce((select attempt_id from attempts a where a.rollout_id = r.rollout_id
                         order by (a.status = 'succeeded') desc, a.sequence_id desc limit 1), 'none')
-where run = $1 and kind = 'preflight' and counted is null and status in ('succeeded', 'failed', 'cancelled')
+where run = $1 and kind = 'preflight' and final_attempt is null and status in ('succeeded', 'failed', 'cancelled')

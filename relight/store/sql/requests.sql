@@ -7,21 +7,21 @@ on conflict (command_id) do nothing
 returning command_id
 
 -- name: answer_request
--- What came of a command whose run's workflow has yet to hear of it.
+-- The result of a command of which the run's workflow has not been signalled yet.
 update commands set result = $2 where command_id = $1
 
 -- name: get_request
 select * from commands where command_id = $1
 
 -- name: made_by_request
--- The run that a fork or a replay has made, as its answer tells of it.
+-- The run that a fork or a replay has made, in the form of its answer.
 select jsonb_build_object('run', r.parent_run, 'step', r.parent_step) as before, jsonb_build_object('run', r.run) as after,
        r.parent_step + 1 as effective_step
 from commands c join runs r on r.run = c.value ->> 'name' and r.parent_run = c.run and r.created_at >= c.created_at
 where c.command_id = $1
 
 -- name: claim_requests
--- The oldest open command of each run: what one run is told stays in order.
+-- The oldest open command of each run, so that the commands of a run stay in order.
 update commands set claimed_until = now() + make_interval(secs => $2), tries = tries + 1
 where command_id in (
     select command_id from commands c

@@ -14,7 +14,8 @@ order by parent.relname, child.relname
 -- Days that something still needs: rollouts that have not ended, open steps of runs that are not finished, and what a
 -- replay has still to train on.
 select day, min(holder) as holder from (
-    select day, coalesce('run ' || run, 'rollout ' || rollout_id) as holder from rollouts
+    select day, coalesce(case when kind <> 'external' then 'run ' || run end, 'rollout ' || rollout_id) as holder
+    from rollouts
     where status in ('queuing', 'preparing', 'running', 'requeuing')
     union all
     select r.day, 'step ' || s.step || ' of run ' || s.run

@@ -21,14 +21,15 @@ update runs set epoch = epoch + 1, driver = $2, status = 'running', error = null
 where run = $1 returning epoch
 
 -- name: requeue_cancelled
--- Rollouts that ended with their run are opened again; those that were cancelled individually are not.
+-- Rollouts that ended with their run are opened again; those that were cancelled individually, or came from outside,
+-- are not.
 update rollouts set status = 'requeuing', failure_class = null, failure = null, ended_at = null
-where run = $1 and status = 'cancelled' and counted is null and failure = $2
+where run = $1 and kind <> 'external' and status = 'cancelled' and final_attempt is null and failure = $2
 
 -- name: requeue_cancelled_batch
 -- The same for those that ended with a batch which a client ended, and which begins anew.
 update rollouts set status = 'requeuing', failure_class = null, failure = null, ended_at = null
-where run = $1 and kind = $2 and step = $3 and batch = $4 and status = 'cancelled' and counted is null and failure = $5
+where run = $1 and kind = $2 and step = $3 and batch = $4 and status = 'cancelled' and final_attempt is null and failure = $5
 
 -- name: cancel_open_rollouts
 update rollouts set status = 'cancelled', failure_class = 'cancelled', failure = $2, ended_at = now()
@@ -39,6 +40,9 @@ returning rollout_id
 update rollouts set status = 'cancelled', failure_class = 'cancelled', failure = $2, ended_at = now()
 where run = $1 and kind = 'inspect' and status not in ('succeeded', 'failed', 'cancelled')
 returning rollout_id
+
+-- name: end_outside_rollouts
+select end_outside_rollouts_v1($1, $2)
 
 -- name: insert_dataset
 insert into datasets (dataset_id, source, row_count) values ($1, $2, $3) on conflict do nothing
@@ -74,7 +78,7 @@ select step, value from metrics where run = $1 and name = 'eval/score' order by 
 select max(step) from metrics where run = $1 and name = 'eval/failed'
 
 -- name: set_waiting
--- A run that waits no longer is back in the phase that it asked from.
+-- A run that stops waiting returns to the phase in which it began to wait.
 update runs
 set waiting_for = $2, phase = case when $2::text is not null then 'waiting' when phase = 'waiting' then $3 else phase end
 where run = $1 and waiting_for is distinct from $2
@@ -177,12 +181,12 @@ on conflict (request_key) do nothing
 -- name: all_open_batches
 -- Batches that are not closed, of steps and evaluations alike.
 select distinct kind, step, batch from rollouts
-where run = $1 and counted is null and kind in ('train', 'eval')
+where run = $1 and final_attempt is null and kind in ('train', 'eval')
 order by kind, step, batch
 
 -- name: open_batches
 select distinct step, batch from rollouts
-where run = $1 and kind = 'train' and counted is null
+where run = $1 and kind = 'train' and final_attempt is null
 order by step, batch
 
 -- name: set_total_steps

@@ -1,10 +1,10 @@
--- Runs that were asked for over HTTP.
+-- Runs that were requested over HTTP.
 
 -- name: lock_request
 select * from commands where command_id = $1 for update
 
 -- name: renew_request
--- Asked for once more, after it was refused.
+-- Requested again after it was refused.
 update commands set value = $2, actor = $3, created_at = now(), claimed_until = now(), tries = 0, waiting_for = null,
     done_at = null, refused = null, result = null
 where command_id = $1

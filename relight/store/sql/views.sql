@@ -33,7 +33,7 @@ order by step
 limit $4
 
 -- name: view_counts
--- How the rollouts of steps $3 to $4 stand.
+-- Numbers of the rollouts of steps $3 to $4 by status.
 select step, status, failure_class, count(*) as number, sum(greatest(attempts - 1, 0)) as retried,
        sum(reward) as reward_sum, count(reward) as rewarded
 from rollouts
@@ -69,7 +69,7 @@ from engines e where $1::text is null or run = $1 order by engine_id
 select host, run, task_queue, state, detail, heartbeat from gpu_hosts where $1::text is null or run = $1 order by host
 
 -- name: view_workers
--- Without processes of the platform that are long gone.
+-- Without processes of the platform that stopped reporting long ago.
 select worker_id, kind, host, pid, serves, status, doing, rollout_id, attempt_id, version, queues, memory_bytes, gpus,
        last_heartbeat, started_at,
        greatest(extract(epoch from now() - last_heartbeat), 0)::float8 as seconds_ago
@@ -80,7 +80,7 @@ order by kind, started_at, worker_id
 -- name: view_rollouts
 -- A page by id: a run's own ids sort by step, group and index.
 select rollout_id, run, step, kind, batch, group_number, index_in_group, fill_up, status, failure_class, failure,
-       reward, attempts, deaths, counted, inspects, created_at, ended_at
+       reward, attempts, deaths, final_attempt, inspects, created_at, ended_at
 from rollouts
 where run = $1 and ($2::int is null or step = $2) and ($3::text is null or kind = $3)
   and ($4::text is null or status = $4) and ($5::text is null or failure_class = $5)

@@ -1,7 +1,7 @@
--- Processes that say that they are there, and engines that take calls.
+-- Processes that report, and engines that take calls.
 
 -- name: register_worker
--- The attempt that it is at is that of its rollout, where it opened one by now.
+-- Its current attempt is that of its rollout, if it has opened one.
 insert into workers as w (worker_id, kind, host, pid, serves, heartbeat_stats, status, doing, rollout_id, version, queues,
                           memory_bytes, gpus, attempt_id, dequeued_at, busy_at, idle_at)
 select $1, $2, $3, $4::int, $5::text[], $6::jsonb, $7::text, $8::text[], $9::text, $10::text, $11::text[], $12::bigint,
@@ -22,6 +22,6 @@ on conflict (worker_id) do update set kind = excluded.kind, host = excluded.host
 delete from workers where kind <> 'external' and last_heartbeat < now() - make_interval(secs => $1)
 
 -- name: ready_engines
-select engine_id, run, policy, url, model, version, load from engines
+select engine_id, run, policy, url, model, version from engines
 where run = $1 and state = 'ready' and version is not null
 order by engine_id

@@ -7,7 +7,6 @@ keep an attempt from being trained on twice.
 from __future__ import annotations
 
 import hashlib
-import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -15,9 +14,10 @@ from typing import Any
 
 import orjson
 
-from relight.adapter.rows import Generation, TrainingRow, temperature_of_logprobs
+from relight.adapter.training_rows import Generation, TrainingRow, temperature_of_logprobs
 from relight.errors import LeaseLostError, NotFoundError
 from relight.store.database import Database, Transaction
+from relight.store.storable import finite
 from relight.store.training.plans import ResolvedPlan
 from relight.types.names import POLICY
 
@@ -97,17 +97,7 @@ async def get_step(db: Database, run: str, step: int) -> Mapping[str, Any]:
 async def read_candidates(db: Database, run: str, step: int, plan: ResolvedPlan) -> list[Candidate]:
     """The step's rollouts; a failure has a reward only if the run file gives its class one."""
     given = {failure.value: reward for failure, reward in plan.failures.rewards.items()}
-    return [
-        Candidate(
-            rollout_id=row["rollout_id"],
-            attempt_id=row["counted"],
-            group=row["group_number"],
-            reward=row["reward"] if row["failure_class"] is None else given.get(row["failure_class"]),
-            grader=row["grader"],
-            failure_class=row["failure_class"],
-        )
-        for row in await db.fetch("candidates", run, step)
-    ]
+    return [Candidate(**row) for row in await db.fetch("candidates", run, step, given)]
 
 
 async def read_generations(db: Database, run: str, step: int, attempts: Sequence[str]) -> dict[str, list[Generation]]:
@@ -115,17 +105,9 @@ async def read_generations(db: Database, run: str, step: int, attempts: Sequence
     days = [row["day"] for row in await db.fetch("days_of_step", run, step)]
     found: dict[str, list[Generation]] = defaultdict(list)
     for row in await db.fetch("delivered_generations", days, list(attempts), POLICY):
-        if row["prompt_token_ids"] and row["token_ids"] and row["logprobs"]:
-            found[row["attempt_id"]].append(
-                Generation(
-                    call_number=row["call_number"],
-                    choice=row["choice"],
-                    prompt_ids=list(row["prompt_token_ids"]),
-                    token_ids=list(row["token_ids"]),
-                    logprobs=list(row["logprobs"]),
-                    temperature=temperature_of_logprobs(row["temperature"]),
-                )
-            )
+        values = dict(row)
+        temperature = temperature_of_logprobs(values.pop("temperature"))
+        found[values.pop("attempt_id")].append(Generation(**values, temperature=temperature))
     return found
 
 
@@ -144,22 +126,16 @@ async def write_ledger(
         current = await tx.row("lock_step", run, step)
         if current is None or current["status"] in ("ledgered", "recorded"):
             return str(current["batch_hash"]) if current else digest
-        columns = list(
-            zip(
-                *(
-                    (c.rollout_id, c.attempt_id, c.group, c.reward, c.grader, sample.advantage)
-                    for sample in samples
-                    for c in (sample.candidate,)
-                ),
-                strict=True,
-            )
-        )
-        if columns:
-            await tx.execute("insert_step_rollouts", run, POLICY, step, *map(list, columns))
-            await tx.execute_many(
-                "insert_training_row",
-                [(run, POLICY, step, number, *dict(row).values()) for number, row in enumerate(rows)],
-            )
+        if samples:
+            consumed = [
+                (c.rollout_id, c.attempt_id, c.group, c.reward, c.grader, sample.advantage)
+                for sample in samples
+                for c in (sample.candidate,)
+            ]
+            columns = map(list, zip(*consumed, strict=True))
+            await tx.execute("insert_step_rollouts", run, POLICY, step, *columns)
+            numbered = [(run, POLICY, step, number, *dict(row).values()) for number, row in enumerate(rows)]
+            await tx.execute_many("insert_training_row", numbered)
         await tx.execute("step_ledgered", run, step, digest, finite(metrics))
     return digest
 
@@ -170,11 +146,6 @@ async def read_rows(db: Database, run: str, step: int) -> list[TrainingRow]:
         TrainingRow(**{name: row[name] for name in TrainingRow.model_fields})
         for row in await db.fetch("training_rows_of", run, POLICY, step)
     ]
-
-
-def finite(values: Mapping[str, float]) -> dict[str, float]:
-    """The finite values, which JSON and Postgres can store."""
-    return {name: float(value) for name, value in values.items() if math.isfinite(value)}
 
 
 async def get_version(db: Database, run: str, version: int) -> Version | None:

@@ -34,23 +34,14 @@ from relight.types.payloads import (
 from relight.types.rollout import FailureClass
 from relight.types.run_file import Algorithm, Failures, RunFile, Sampling
 from relight.types.verl_keys import flatten_verl_keys
+from relight.types.views import EvaluationFigures
 
 ROLLOUTS_PER_BATCH = 200
 ALGORITHM_KEYS = frozenset(Algorithm.model_fields)
 REPLAYED = ("algorithm", "learning_rate", "failures", "trainer_seed", "verl")
 """Values of a replayed step that come from the replay and not from its parent."""
 SAMPLING_KEYS = frozenset(Sampling.model_fields)
-EVALUATION_FIGURES = (
-    "score",
-    "reward",
-    "rewarded",
-    "failed",
-    "tasks",
-    "samples",
-    "spread",
-    "pass_at_k",
-    "seconds",
-)
+EVALUATION_FIGURES = tuple(EvaluationFigures.model_fields)
 """Kept in `metrics` as `eval/<figure>`, and as `eval/<figure>/<source>` for each data source."""
 
 
@@ -143,31 +134,28 @@ def resolve_plan(
     )
 
 
-async def plan_step(db: Database, place: StepInput) -> StepPlan:
+async def plan_step(db: Database, request: StepInput) -> StepPlan:
     """Plan a training step, or return its plan.
 
     Raises:
         SupersededError: the run has a newer epoch.
     """
     async with db.transaction() as tx:
-        run = await lock_running(tx, place.run, place.epoch)
-        row = await tx.row("lock_step", place.run, place.step)
+        run = await lock_running(tx, request.run, request.epoch)
+        row = await tx.row("lock_step", request.run, request.step)
         if row is None:
             if run.paused:
-                return StepPlan(run=place.run, step=place.step, state="paused")
-            if run.stop_after_step is not None and run.stop_after_step < place.step:
-                return StepPlan(run=place.run, step=place.step, state="stopped")
-            row = await _write_plan(tx, run, place.step)
-        await tx.execute("set_phase", place.run, "sampling")
-        rollouts = await tx.value("count_rollouts", place.run, "train", place.step)
-    plan = ResolvedPlan.model_validate(row["plan"])
+                return StepPlan(step=request.step, state="paused")
+            if run.stop_after_step is not None and run.stop_after_step < request.step:
+                return StepPlan(step=request.step, state="stopped")
+            row = await _write_plan(tx, run, request.step)
+        await tx.execute("set_phase", request.run, "sampling")
+        rollouts = await tx.value("count_rollouts", request.run, "train", request.step)
     return StepPlan(
-        run=place.run,
-        step=place.step,
+        step=request.step,
         state="recorded" if row["status"] == "recorded" else "planned",
         batches=row["batches"],
         rollouts=int(rollouts),
-        learning_rate=plan.scheduled_rate,
     )
 
 
@@ -180,12 +168,12 @@ async def _write_plan(tx: Transaction, run: RunRow, step: int) -> Mapping[str, A
     batches = groups_to_batches(len(plan.positions), plan.group_size)
     columns = (plan.model_dump(mode="json"), *run.resources, max(batches) + 1)
     row = await tx.one("insert_step", run.run, step, "planned", *columns)
-    places = [
+    planned = [
         PlannedRollout(group, index, position, batches[group])
         for group, position in enumerate(plan.positions)
         for index in range(plan.group_size)
     ]
-    await _insert_rollouts(tx, run, "train", step, places, version=step - 1)
+    await _insert_rollouts(tx, run, "train", step, planned, version=step - 1)
     return dict(row)
 
 
@@ -217,7 +205,7 @@ async def _insert_rollouts(
     run: RunRow,
     kind: str,
     step: int,
-    places: Sequence[PlannedRollout],
+    planned: Sequence[PlannedRollout],
     version: int,
     fill_up: int = 0,
     resources: tuple[str | None, int | None] | None = None,
@@ -226,7 +214,7 @@ async def _insert_rollouts(
     evaluation = kind == "eval"
     await tx.execute(
         "insert_rollouts",
-        [names.planned_rollout_id(run.run, step, place.group, place.sample, evaluation) for place in places],
+        [names.planned_rollout_id(run.run, step, rollout.group, rollout.sample, evaluation) for rollout in planned],
         run.run,
         step,
         kind,
@@ -237,10 +225,10 @@ async def _insert_rollouts(
         run.file.rollout.model_dump(mode="json"),
         f"{run.file.seed}/eval/" if evaluation else f"{run.file.seed}/{step}/",
         version,
-        [place.group for place in places],
-        [place.sample for place in places],
-        [place.position for place in places],
-        [place.batch for place in places],
+        [rollout.group for rollout in planned],
+        [rollout.sample for rollout in planned],
+        [rollout.position for rollout in planned],
+        [rollout.batch for rollout in planned],
     )
 
 
@@ -248,7 +236,7 @@ async def _row_count(tx: Transaction, dataset_id: str | None) -> int:
     return int((await tx.one("get_dataset", dataset_id))["row_count"])
 
 
-async def begin_update(db: Database, place: StepInput) -> None:
+async def begin_update(db: Database, request: StepInput) -> None:
     """Record that a step's update begins or continues.
 
     Raises:
@@ -257,31 +245,31 @@ async def begin_update(db: Database, place: StepInput) -> None:
         CancelRequestedError: the run was cancelled.
     """
     async with db.transaction() as tx:
-        run = await lock_wanted(tx, place.run, place.epoch)
-        step = await tx.row("lock_step", place.run, place.step)
+        run = await lock_wanted(tx, request.run, request.epoch)
+        step = await tx.row("lock_step", request.run, request.step)
         if run.paused and step is not None and step["status"] in ("planned", "sampled"):
             raise PausedError
-        await tx.execute("set_phase", place.run, "updating")
+        await tx.execute("set_phase", request.run, "updating")
 
 
-async def plan_evaluation(db: Database, place: StepInput) -> StepPlan:
-    """Plan the evaluation of policy version `place.step`, or return its plan.
+async def plan_evaluation(db: Database, request: StepInput) -> StepPlan:
+    """Plan the evaluation of policy version `request.step`, or return its plan.
 
     Raises:
         PausedError: it is not planned yet, and the run is paused.
     """
-    version = place.step
+    version = request.step
     async with db.transaction() as tx:
-        run = await lock_running(tx, place.run, place.epoch)
-        planned = await tx.value("count_rollouts", place.run, "eval", version)
+        run = await lock_running(tx, request.run, request.epoch)
+        planned = await tx.value("count_rollouts", request.run, "eval", version)
         if not planned:
             if run.paused:
                 raise PausedError
             await _write_evaluation(tx, run, version)
-            planned = await tx.value("count_rollouts", place.run, "eval", version)
-        batches = await tx.value("count_batches", place.run, "eval", version)
-        await tx.execute("set_phase", place.run, "evaluating")
-    return StepPlan(run=place.run, step=version, batches=int(batches), rollouts=int(planned))
+            planned = await tx.value("count_rollouts", request.run, "eval", version)
+        batches = await tx.value("count_batches", request.run, "eval", version)
+        await tx.execute("set_phase", request.run, "evaluating")
+    return StepPlan(step=version, batches=int(batches), rollouts=int(planned))
 
 
 async def _write_evaluation(tx: Transaction, run: RunRow, version: int) -> None:
@@ -296,17 +284,17 @@ async def _write_evaluation(tx: Transaction, run: RunRow, version: int) -> None:
         await tx.execute("insert_step", run.run, 0, "recorded", *columns)
     samples = run.file.evaluation.samples
     batches = groups_to_batches(rows, samples)
-    places = [PlannedRollout(group, index, group, batches[group]) for group in range(rows) for index in range(samples)]
-    await _insert_rollouts(tx, run, "eval", version, places, version=version)
+    planned = [PlannedRollout(group, index, group, batches[group]) for group in range(rows) for index in range(samples)]
+    await _insert_rollouts(tx, run, "eval", version, planned, version=version)
 
 
-async def record_evaluation(db: Database, place: StepInput) -> EvaluationResult:
+async def record_evaluation(db: Database, request: StepInput) -> EvaluationResult:
     """Write the mean over real rewards, and the score, in which failures count (rule 9)."""
     async with db.transaction() as tx:
-        run = await lock_running(tx, place.run, place.epoch)
+        run = await lock_running(tx, request.run, request.epoch)
         given = {kind.value: reward for kind, reward in run.file.failures.rewards.items()}
         limits = (given, run.file.evaluation.pass_threshold)
-        rows = await tx.fetch("evaluation_figures", place.run, place.step, *limits)
+        rows = await tx.fetch("evaluation_figures", request.run, request.step, *limits)
         figures = {
             f"eval/{name}/{row['source']}" if row["source"] else f"eval/{name}": float(row[name])
             for row in rows
@@ -314,15 +302,9 @@ async def record_evaluation(db: Database, place: StepInput) -> EvaluationResult:
             if row[name] is not None
         }
         columns = (list(figures), list(figures.values()))
-        await tx.execute("insert_metrics", place.run, place.step, *columns)
+        await tx.execute("insert_metrics", request.run, request.step, *columns)
     (whole,) = [row for row in rows if row["source"] is None]
-    return EvaluationResult(
-        version=place.step,
-        score=whole["score"],
-        reward=whole["reward"],
-        rewarded=whole["rewarded"],
-        failed=whole["failed"],
-    )
+    return EvaluationResult.model_validate({**dict(whole), "version": request.step})
 
 
 async def advance_batch(db: Database, batch: NextRolloutsInput) -> NextRollouts:
@@ -376,18 +358,13 @@ async def _close_lost(tx: Transaction, batch: NextRolloutsInput) -> None:
 
 async def _left(tx: Transaction, key: tuple[str, str, int, int]) -> NextRollouts | None:
     """The rollouts that are left to run in a batch."""
-    rows = await tx.fetch("open_places", *key)
-    places = [(row["group_number"], row["index_in_group"], row["next_try"]) for row in rows]
+    rows = await tx.fetch("rollouts_left", *key)
+    planned = [(row["group_number"], row["index_in_group"], row["next_try"]) for row in rows]
     tasks = {row["group_number"]: row["position"] for row in rows}
-    return NextRollouts(rollouts=places, tasks=tasks) if rows else None
+    return NextRollouts(rollouts=planned, tasks=tasks) if rows else None
 
 
-async def _fill_up(
-    tx: Transaction,
-    run: RunRow,
-    plan: ResolvedPlan,
-    key: tuple[str, str, int, int],
-) -> None:
+async def _fill_up(tx: Transaction, run: RunRow, plan: ResolvedPlan, key: tuple[str, str, int, int]) -> None:
     """Plan one more sample for each that the platform failed, with the group's pins (rules 10 and 11)."""
     if plan.failures.short_groups != "fill_up":
         return
@@ -395,30 +372,20 @@ async def _fill_up(
     limits = (plan.group_size, plan.failures.fill_up_rounds)
     for group in await tx.fetch("short_groups", *key, *limits):
         first = group["last_index"] + 1
-        places = [
+        planned = [
             PlannedRollout(group["group_number"], first + more, group["position"], batch)
             for more in range(group["lacking"])
         ]
         resources = (group["resources_id"], group["resources_version"])
-        await _insert_rollouts(tx, run, kind, step, places, step - 1, group["rounds"] + 1, resources)
+        await _insert_rollouts(tx, run, kind, step, planned, step - 1, group["rounds"] + 1, resources)
 
 
 async def _report(tx: Transaction, key: tuple[str, str, int, int]) -> BatchReport:
     counts = await tx.one("batch_counts", *key)
     failures = await tx.fetch("batch_failures", *key)
-    run, kind, step, batch = key
-    return BatchReport(
-        run=run,
-        step=step,
-        kind="eval" if kind == "eval" else "train",
-        batch=batch,
-        succeeded=counts["succeeded"],
-        failed=counts["failed"],
-        retried=counts["retried"],
-        reward_sum=counts["reward_sum"],
-        rewarded=counts["rewarded"],
-        failures={row["failure_class"]: row["number"] for row in failures},
-    )
+    by_class = {row["failure_class"]: row["number"] for row in failures}
+    batch = dict(zip(("run", "kind", "step", "batch"), key, strict=True))
+    return BatchReport.model_validate({**dict(counts), **batch, "failures": by_class})
 
 
 async def cancel_rollout(db: Database, close: CloseRolloutInput) -> RolloutResult:

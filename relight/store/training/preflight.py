@@ -30,7 +30,7 @@ REPEATING = frozenset(
     }
 )
 """Failures that do not depend on the policy's answers."""
-PLAYED = 3
+MAX_TASKS = 3
 """The maximum number of tasks of a set that are run."""
 
 Row = Mapping[str, Any]
@@ -81,7 +81,7 @@ async def _unfinished(tx: Transaction, run: RunRow) -> list[Row]:
         if any(_is_open(row) for row in mine) or any(finding(row) is None for row in mine):
             continue
         tasks = await tx.fetch("longest_tasks", dataset, limit)
-        due = tasks[:1] if not tried else tasks[1:PLAYED] if len(tried) == 1 else []
+        due = tasks[:1] if not tried else tasks[1:MAX_TASKS] if len(tried) == 1 else []
         for number, task in enumerate(due, len(mine) + 1):
             await _insert(tx, run, mode, number, dataset, task["position"])
     return [row for row in await _rows(tx, run.run) if _is_open(row)]

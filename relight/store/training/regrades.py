@@ -7,20 +7,19 @@ one trains on the new rewards.
 from __future__ import annotations
 
 from relight.errors import ConfigError
+from relight.semconv import PRIMARY_REWARD
 from relight.store.database import Database
 from relight.store.runs.rows import get_run
 from relight.store.storable import LARGEST_REWARD, storable_text
 from relight.types.payloads import NamedRewards, RegradedRewards, RegradeInput, RegradePage
 from relight.types.run_file import OWN_REWARD
 
-PRIMARY = "primary"
-"""Name of a reward that was given none."""
 PAGE = 50
-"""Attempts that travel in one payload."""
+"""The maximum number of attempts in one payload."""
 
 
 async def check_regrade(db: Database, asked: RegradeInput) -> str:
-    """The grader that the run trained on, if another one may judge it.
+    """The grader that the run trained on, if its attempts may be graded by another one.
 
     Raises:
         NotFoundError: there is no such run.
@@ -51,7 +50,7 @@ async def list_ungraded(db: Database, asked: RegradeInput) -> RegradePage:
     return RegradePage(attempts=[(row["rollout_id"], row["attempt_id"]) for row in rows])
 
 
-async def record_judgements(db: Database, given: RegradedRewards) -> int:
+async def record_regrades(db: Database, given: RegradedRewards) -> int:
     """Store the rewards that are numbers; returns how many. Idempotent."""
     real = [(rollout, attempt, value) for rollout, attempt, value in given.rewards if abs(value) <= LARGEST_REWARD]
     rows = [row for reward in real for row in _rows(*reward, given.named.get(reward[1], NamedRewards()))]
@@ -64,7 +63,7 @@ def _rows(
     rollout: str, attempt: str, value: float, named: NamedRewards
 ) -> list[tuple[str, str, float, str, bool, str | None]]:
     """The reward that counts, and the others."""
-    (first, _), *others = named.dimensions.items() or [(PRIMARY, value)]
+    (first, _), *others = named.dimensions.items() or [(PRIMARY_REWARD, value)]
     feedback = named.feedback and storable_text(named.feedback)
     beside = [(name, number) for name, number in others if abs(number) <= LARGEST_REWARD]
     return [

@@ -13,6 +13,8 @@ from hashlib import sha256
 
 KEY_BYTES = 32
 TOKEN_PREFIX = "rl-"
+ACCESS_PREFIX = f"{TOKEN_PREFIX}token-"
+"""Of access tokens; they are rows with a role (`access_tokens.py`)."""
 
 
 def new_key() -> bytes:
@@ -34,6 +36,16 @@ def attempt_token(key: bytes, attempt_id: str) -> str:
 def token_hash(token: str) -> str:
     """The SHA-256 of a token, which is what the store keeps."""
     return sha256(token.encode()).hexdigest()
+
+
+def runner_token(token: str) -> str:
+    """The token with which a runner works that was given the admin token: derived from it, so that the admin token need
+    not be where agents run. An access token stays what it is.
+    """
+    if token.startswith(ACCESS_PREFIX):
+        return token
+    digest = hmac.digest(token.encode(), b"relight runner", "sha256")
+    return ACCESS_PREFIX + urlsafe_b64encode(digest).decode().rstrip("=")
 
 
 def attempt_url(gateway_url: str, rollout_id: str, attempt_id: str) -> str:

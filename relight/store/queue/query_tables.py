@@ -22,8 +22,9 @@ class Table:
 
     columns: str
     source: str
+    """A table or a function; each `{}` is one of its parameters."""
     ties: tuple[str, ...]
-    """What breaks ties, and orders where nothing else is asked for."""
+    """The order of rows that are equal otherwise, and the default order."""
     fields: Mapping[str, str]
     """Column by field."""
     order: Order | None = None
@@ -78,7 +79,7 @@ WORKERS = Table(
 )
 SPANS = Table(
     "*",
-    "spans",
+    "rollout_spans_v1({}, {}) as spans",
     ("sequence_id", "start_time", "span_id"),
     {
         name: name
@@ -130,11 +131,11 @@ CONDITIONS = {
 class Select:
     """A SELECT under construction: the rows of a table that a query asks for."""
 
-    def __init__(self, table: Table, query: Query) -> None:
-        check_order(query)
+    def __init__(self, table: Table, query: Query, *parameters: Any) -> None:
         self.table = table
         self.query = query
         self.values: list[Any] = []
+        self._source = table.source.format(*map(self._parameter, parameters))
         self._conditions = [self._condition(condition) for condition in query.conditions(always=True)]
         if joined := [self._condition(condition) for condition in query.conditions(always=False)]:
             self._conditions.append("(" + f" {query.logic} ".join(joined) + ")")
@@ -145,9 +146,9 @@ class Select:
 
     def must_come_after(self, columns: Sequence[str], key: Sequence[Any]) -> None:
         """Only rows that come after this key, in the order of these columns."""
-        places = ", ".join(self._parameter(value) for value in key)
+        placeholders = ", ".join(self._parameter(value) for value in key)
         sign = ">" if self.query.sort_order == "asc" else "<"
-        self._conditions.append(f"({', '.join(columns)}) {sign} ({places})")
+        self._conditions.append(f"({', '.join(columns)}) {sign} ({placeholders})")
 
     def _condition(self, condition: Condition) -> str:
         value = [str(item) for item in condition.value] if condition.test == "in" else condition.value
@@ -171,7 +172,7 @@ class Select:
     @property
     def _found(self) -> str:
         where = "where " + " and ".join(self._conditions) if self._conditions else ""
-        return f"from {self.table.source} {where}"
+        return f"from {self._source} {where}"
 
     @property
     def _order(self) -> str:
@@ -201,20 +202,8 @@ def column_of(table: Table, sort_by: str) -> str:
     return table.fields[sort_by]
 
 
-def check_order(query: Query) -> None:
-    """Refuse a logic or an order that there is not.
-
-    Raises:
-        InvalidRequestError: there is no such one.
-    """
-    if query.logic not in ("and", "or"):
-        raise InvalidRequestError(f"filter_logic: {query.logic!r} is neither 'and' nor 'or'")
-    if query.sort_order not in ("asc", "desc"):
-        raise InvalidRequestError(f"sort_order: {query.sort_order!r} is neither 'asc' nor 'desc'")
-
-
 def check_place(query: Query) -> None:
-    """Refuse a page by position that can't be.
+    """Check limit and offset of a page.
 
     Raises:
         InvalidRequestError: limit below -1, or offset below 0.

@@ -1,7 +1,21 @@
--- Names of rewards are text of an agent's: one of any length is kept, in short. A rollout whose resources were added after
--- its first attempt had begun is pinned to their version by its next one.
+-- Rewards of attempts. A grader, or the agent itself, may give several by name, and feedback. One of them counts.
 
-create or replace function name_rewards_v1(
+create table rewards (
+    rollout_id text not null references rollouts,
+    attempt_id text not null references attempts,
+    grader     text not null default 'agent',
+    dimension  text not null default 'primary',
+    is_primary boolean not null default true,         -- the one that counts
+    value      double precision not null,
+    feedback   text,
+    created_at timestamptz not null default now(),
+    primary key (attempt_id, grader, dimension)
+);
+create unique index rewards_primary on rewards (attempt_id, grader) where is_primary;
+
+-- Adds names, further rewards and feedback to the reward that this transaction has written. Returns the outcome. Names
+-- are text of an agent's: a long one is cut.
+create function name_rewards_v1(
     p_outcome jsonb, p_grader text, p_primary text, p_further jsonb, p_feedback text
 ) returns jsonb language plpgsql as $$
 begin
@@ -20,7 +34,17 @@ begin
     return p_outcome;
 end $$;
 
-create or replace function keep_span_rewards_v1(r rollouts, p_attempt text, p_reward double precision) returns void
+-- The last reward that an attempt's spans hold.
+create function span_reward_v1(r rollouts, p_attempt text) returns double precision language sql stable as $$
+    select (attributes ->> 'agentlightning.reward.0.value')::double precision from spans
+    where day = r.day and rollout_id = r.rollout_id and attempt_id = p_attempt
+      and name in ('agentlightning.annotation', 'agentlightning.reward', 'agentlightning.operation')
+      and jsonb_typeof(attributes -> 'agentlightning.reward.0.value') = 'number'
+    order by sequence_id desc limit 1
+$$;
+
+-- The rewards of an external runner's attempt, as its last reward span names them; the first one counts.
+create function store_span_rewards_v1(r rollouts, p_attempt text, p_reward double precision) returns void
 language plpgsql as $$
 declare
     given jsonb;
@@ -40,26 +64,4 @@ begin
     where i = 0 or jsonb_typeof(value) = 'number' and abs(value::numeric) <= 1e18
     order by i
     on conflict do nothing;
-end $$;
-
-create or replace function pin_resources() returns trigger language plpgsql as $$
-declare
-    first boolean := tg_op = 'INSERT';
-begin
-    if tg_op = 'UPDATE' then
-        if new.resources_id is distinct from old.resources_id then
-            new.resources_version := null;
-            first := true;
-        end if;
-        if new.attempts > old.attempts then
-            first := true;
-            if old.attempts = 0 and new.resources_id is null and new.kind = 'external' then
-                select resources_id into new.resources_id from resources order by update_time desc, sequence desc limit 1;
-            end if;
-        end if;
-    end if;
-    if first and new.resources_version is null and new.resources_id is not null then
-        select version into new.resources_version from resources where resources_id = new.resources_id;
-    end if;
-    return new;
 end $$;

@@ -1,4 +1,4 @@
--- How a step, an evaluation or a run hurts.
+-- The health of runs: failures of a step or an evaluation, equal rewards, runs without progress.
 
 -- name: ended_by_class
 -- A step's or evaluation's rollouts that have ended, by class; '' for those that ended well.
@@ -8,7 +8,7 @@ where run = $1 and kind = $2 and step = $3 and status in ('succeeded', 'failed',
 group by 1
 
 -- name: example_failure
--- A rollout of the commonest of these classes, for people to look at.
+-- An example: a rollout of the most frequent of these classes.
 select rollout_id, failure_class, coalesce(failure, 'no message') as failure
 from rollouts r
 where run = $1 and kind = $2 and step = $3 and failure_class = any ($4::text[])
@@ -29,7 +29,7 @@ update runs set warnings = case when $3::text is null then warnings - $2::text
 where run = $1 and warnings ->> $2 is distinct from $3
 returning warnings
 
--- name: flat_groups
+-- name: groups_of_equal_rewards
 -- Steps $2 to $3: groups that can be compared, and those of them whose rewards are all equal.
 -- $4: rewards by failure class.
 select step, count(*) as groups, count(*) filter (where lowest = highest) as flat
@@ -38,15 +38,15 @@ from (
     from (
         select step, group_number,
                case when failure_class is null then reward else ($4::jsonb ->> failure_class)::float8 end as value
-        from rollouts where run = $1 and kind = 'train' and step between $2 and $3 and counted is not null
+        from rollouts where run = $1 and kind = 'train' and step between $2 and $3 and final_attempt is not null
     ) given
     where value is not null
     group by step, group_number having count(*) >= 2
 ) grouped
 group by step
 
--- name: still_runs
--- Runs that should move, and the seconds since anything of them ended or was asked for; the newest step is enough.
+-- name: runs_without_progress
+-- Runs that should make progress, and the seconds since one of their rollouts, steps or evaluations ended or a command came.
 select u.run, u.epoch, u.file -> 'failures' as failures, u.phase, u.warnings,
        extract(epoch from now() - moved.at)::float8 as seconds, moved.at as moved_at
 from runs u
@@ -67,9 +67,9 @@ cross join lateral (
 where u.status = 'running' and not u.paused and u.waiting_for is null
 
 -- name: under_way
--- The oldest open attempt of a run, and how many there are.
+-- The oldest open attempt at what a run planned, and how many there are.
 select a.rollout_id, extract(epoch from now() - a.started_at)::float8 as seconds, a.worker_id,
        count(*) over () as number
 from attempts a join rollouts r using (rollout_id)
-where r.run = $1 and a.ended_at is null and r.status in ('preparing', 'running')
+where r.run = $1 and r.kind <> 'external' and a.ended_at is null and r.status in ('preparing', 'running')
 order by a.started_at limit 1

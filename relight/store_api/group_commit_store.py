@@ -18,7 +18,7 @@ FIRST_PAUSE_SECONDS = 0.05
 LONGEST_PAUSE_SECONDS = 0.5
 
 
-class StoreService:
+class GroupCommitStore:
     """An `AttemptStore` with group commit, which repeats calls during short outages of Postgres."""
 
     def __init__(self, store: AttemptStore, retry_seconds: float = 2.0) -> None:
