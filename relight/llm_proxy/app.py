@@ -7,39 +7,46 @@ import hmac
 import logging
 import os
 import re
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from time import monotonic
 from typing import Any, cast
 
 import orjson
 
-from relight.llm_proxy.attempts import Attempts
+from relight.errors import RelightError
+from relight.llm_proxy.attempts import GatewayAttempt, GatewayAttempts
 from relight.llm_proxy.call_handler import CallHandler
 from relight.llm_proxy.dialects import Completions, Dialect
 from relight.llm_proxy.engine_health import watch
 from relight.llm_proxy.engines import Engine, Engines
 from relight.llm_proxy.exchange import ClientDisconnected, Exchange, Receive, Scope, Send
-from relight.llm_proxy.limits import Limits
+from relight.llm_proxy.limits import HeldRequests, Limits
 from relight.llm_proxy.messages import Messages
+from relight.llm_proxy.provider_addresses import AddressGuard
 from relight.llm_proxy.recorder import Recorder
-from relight.llm_proxy.request_errors import RequestError, internal, no_such_model, no_such_route
+from relight.llm_proxy.request_errors import RequestError, internal, no_such_model, no_such_route, unavailable
 from relight.llm_proxy.responses import Responses
 from relight.llm_proxy.routing import Router
 from relight.llm_proxy.token_counts import count_tokens
 from relight.llm_proxy.upstreams import Upstreams
-from relight.observability.reporting import Doing, keep_reporting, own_report
+from relight.observability.process_reports import REPORT_SECONDS, Doing, keep_reporting, own_report
+from relight.retrying import Every
 from relight.store.attempts.base import AttemptStore
 from relight.types.upstreams import Upstream
 from relight.types.wire import WorkerReport
 
 log = logging.getLogger(__name__)
+PassOn = Callable[[str, str, bytes, Mapping[str, str]], Awaitable[tuple[int, bytes]]]
+"""Sends a request to the store service: method, path, body and headers; returns status and body."""
+Serve = Callable[[Exchange, GatewayAttempt, bytes], Awaitable[None]]
 
 DIALECTS = {f"v1/{dialect.name}": dialect for dialect in (Dialect, Completions, Responses, Messages)}
 COUNT = "v1/messages/count_tokens"
+TRACES = "v1/traces"
 ROUTES = (
-    *(("POST", path) for path in (*DIALECTS, COUNT)),
+    *(("POST", path) for path in (*DIALECTS, COUNT, TRACES)),
     ("GET", "v1/models"),
     ("GET", "v1/models/{model}"),
     ("GET", "status"),
@@ -56,7 +63,13 @@ class Gateway:
     """The ASGI app."""
 
     def __init__(
-        self, attempts: Attempts, router: Router, calls: CallHandler, limits: Limits, admin_token: str | None
+        self,
+        attempts: GatewayAttempts,
+        router: Router,
+        calls: CallHandler,
+        limits: Limits,
+        admin_token: str | None,
+        pass_on: PassOn | None = None,
     ) -> None:
         self.closing = calls.closing
         """Set when the process begins to drain: calls that wait for an engine are then refused."""
@@ -64,7 +77,9 @@ class Gateway:
         self._router = router
         self._calls = calls
         self._limits = limits
+        self._held = HeldRequests(limits)
         self._admin_token = admin_token
+        self._pass_on = pass_on
 
     def engines(self) -> list[Engine]:
         """The engines in use, for the metrics."""
@@ -79,8 +94,8 @@ class Gateway:
                 await exchange.answer(b'{"status":"ok"}')
             else:
                 await self._route(exchange)
-        except RequestError as refusal:
-            await exchange.refuse(refusal)
+        except RequestError as error:
+            await exchange.send_error(error)
         except ClientDisconnected:
             return
 
@@ -90,15 +105,15 @@ class Gateway:
             raise no_such_route(exchange.method, exchange.path)
         rollout_id, attempt_id, what = match.groups()
         exchange.dialect = Messages() if what == COUNT else DIALECTS.get(what, Dialect)()
-        _ = exchange.token  # before a body is read
-        if what in DIALECTS and exchange.method == "POST":
-            content = await exchange.read(self._limits.request_bytes)
-            await self._watched(exchange, rollout_id, attempt_id, content)
-        elif what == COUNT and exchange.method == "POST":
-            content = await exchange.read(self._limits.request_bytes)
-            attempt = await self._attempts.find(rollout_id, attempt_id, exchange.token)
-            counted = await count_tokens(self._router, exchange.dialect, attempt.context, content)
-            await exchange.answer(orjson.dumps({"input_tokens": counted}))
+        token = exchange.token
+        if exchange.method == "POST" and (what in DIALECTS or what == COUNT):
+            # The key is checked before a body is read.
+            attempt = await self._attempts.find(rollout_id, attempt_id, token, fresh=exchange.declared_retry)
+            with self._held.hold(attempt) as take:
+                content = await exchange.read(self._limits.request_bytes, take)
+                await self._watched(exchange, attempt, content, self._count if what == COUNT else self._calls.serve)
+        elif exchange.method == "POST" and what == TRACES:
+            await self._traces(exchange, await self._attempts.find(rollout_id, attempt_id, token))
         elif exchange.method == "GET" and what.startswith("v1/models"):
             await self._models(exchange, rollout_id, attempt_id, what.removeprefix("v1/models").lstrip("/"))
         elif exchange.method == "GET" and what == "status":
@@ -106,29 +121,52 @@ class Gateway:
         else:
             raise no_such_route(exchange.method, exchange.path)
 
-    async def _watched(self, exchange: Exchange, rollout_id: str, attempt_id: str, content: bytes) -> None:
-        """Serve a call; it is cancelled when its agent disconnects."""
+    async def _watched(self, exchange: Exchange, attempt: GatewayAttempt, content: bytes, serve: Serve) -> None:
+        """Serve a request; it is cancelled when its agent disconnects."""
         serving = cast("asyncio.Task[None]", asyncio.current_task())
         try:
             async with asyncio.TaskGroup() as group:
                 watcher = group.create_task(cancel_on_disconnect(exchange, serving))
-                await self._call(exchange, rollout_id, attempt_id, content)
+                await self._answered(exchange, attempt, content, serve)
                 watcher.cancel()
         except asyncio.CancelledError:
             if not exchange.gone:
                 raise
             serving.uncancel()
 
-    async def _call(self, exchange: Exchange, rollout_id: str, attempt_id: str, content: bytes) -> None:
+    async def _answered(self, exchange: Exchange, attempt: GatewayAttempt, content: bytes, serve: Serve) -> None:
         try:
-            attempt = await self._attempts.find(rollout_id, attempt_id, exchange.token, fresh=exchange.declared_retry)
-            await self._calls.serve(exchange, attempt, content)
-        except RequestError as refusal:
-            await exchange.refuse(refusal)
+            await serve(exchange, attempt, content)
+        except RequestError as error:
+            await exchange.send_error(error)
         except Exception:
             # Any other error: the agent gets it in the documented shape, and the log has the traceback.
-            log.exception("call failed rollout=%s attempt=%s", rollout_id, attempt_id)
-            await exchange.refuse(internal())
+            log.exception("call failed rollout=%s attempt=%s", *attempt.key)
+            await exchange.send_error(internal())
+
+    async def _count(self, exchange: Exchange, attempt: GatewayAttempt, content: bytes) -> None:
+        counted = await count_tokens(self._router, exchange.dialect, attempt.context, content)
+        await exchange.answer(orjson.dumps({"input_tokens": counted}))
+
+    async def _traces(self, exchange: Exchange, attempt: GatewayAttempt) -> None:
+        """Pass spans on to the store, which agents may not be able to reach, with the attempt's own key."""
+        if self._pass_on is None:
+            raise no_such_route(exchange.method, exchange.path)
+        sent = {"Authorization": f"Bearer {exchange.token}", "Accept-Encoding": "identity"}
+        for name in ("Content-Type", "Content-Encoding"):
+            if value := exchange.header(name.lower().encode(), ""):
+                sent[name] = value
+        try:
+            with self._held.hold(attempt) as take:
+                content = await exchange.read(self._limits.request_bytes, take, encoded=True)
+                status, body = await self._pass_on("POST", f"/{TRACES}", content, sent)
+        except RequestError as error:
+            if error.status != 429:  # after which exporters drop spans
+                raise
+            raise unavailable(error.message) from error
+        except RelightError as error:
+            raise unavailable("the store does not answer; send the spans again later") from error
+        await exchange.answer(body, status, content_type=sent.get("Content-Type", "application/json").encode())
 
     async def _models(self, exchange: Exchange, rollout_id: str, attempt_id: str, asked: str) -> None:
         attempt = await self._attempts.find(rollout_id, attempt_id, exchange.token)
@@ -180,6 +218,10 @@ async def open_gateway(
     limits: Limits | None = None,
     upstreams: Sequence[Upstream] = (),
     environment: Mapping[str, str] = os.environ,
+    guard: AddressGuard | None = None,
+    allowed_hosts: Collection[str] = (),
+    report_seconds: tuple[float, float] = REPORT_SECONDS,
+    pass_on: PassOn | None = None,
 ) -> AsyncGenerator[Gateway]:
     """The app with its background tasks. At the end, all calls that are not yet recorded are recorded.
 
@@ -189,20 +231,27 @@ async def open_gateway(
         limits: on the size and time of calls.
         upstreams: providers that every rollout may call, in addition to those of its run file.
         environment: holds the providers' keys.
+        guard: makes the connections to providers.
+        allowed_hosts: hosts of providers whose connections it does not make.
+        report_seconds: the shortest and the longest interval of its reports to the store.
+        pass_on: sends agents' spans to the store service; None: it takes none.
     """
     limits = limits or Limits()
-    attempts, engines = Attempts(store), Engines(store)
-    providers = Upstreams(upstreams, environment)
+    attempts, engines = GatewayAttempts(store), Engines(store)
+    providers = Upstreams(upstreams, environment, guard, allowed_hosts)
     async with asyncio.TaskGroup() as tasks:
-        recorder = Recorder(store, attempts, tasks)
+        recorder = Recorder(store, attempts, tasks, limits.mark_seconds)
         beside = [tasks.create_task(batcher.run()) for batcher in recorder.batchers]
+        report = partial(_report, attempts, recorder)
         beside += [
-            tasks.create_task(keep_reporting(store.register_worker, partial(_report, attempts, recorder), Doing())),
-            tasks.create_task(watch(engines)),
+            tasks.create_task(keep_reporting(store.register_worker, report, Doing(), report_seconds)),
+            tasks.create_task(watch(engines, limits.check_seconds, limits.give_up_seconds)),
+            tasks.create_task(_drop_ended(attempts, limits.ended_seconds)),
         ]
         router = Router(engines, providers)
         try:
-            yield Gateway(attempts, router, CallHandler(router, recorder, attempts, limits), limits, admin_token)
+            calls = CallHandler(router, recorder, attempts, limits)
+            yield Gateway(attempts, router, calls, limits, admin_token, pass_on)
         finally:
             await recorder.drain(DRAIN_SECONDS)
             for task in beside:
@@ -211,7 +260,14 @@ async def open_gateway(
             await providers.close()
 
 
-def _report(attempts: Attempts, recorder: Recorder) -> WorkerReport:
+async def _drop_ended(attempts: GatewayAttempts, interval_seconds: float) -> None:
+    """Forget attempts soon after they ended, until cancelled."""
+    async for _ in Every(interval_seconds, at_once=False):
+        with suppress(RelightError):  # while the store does not answer, calls of ended attempts fail at their commit
+            await attempts.drop_ended()
+
+
+def _report(attempts: GatewayAttempts, recorder: Recorder) -> WorkerReport:
     """Report this gateway to the store every 10 s, and forget attempts that ended long ago."""
     attempts.sweep()
     return own_report("gateway", Doing.counted("model calls", recorder.under_way))

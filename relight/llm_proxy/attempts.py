@@ -22,7 +22,7 @@ from relight.llm_proxy.platform_waits import WaitClock
 from relight.llm_proxy.request_errors import RequestError, bad_key, superseded, unavailable
 from relight.retrying import ExponentialBackoff, retry
 from relight.store.attempts.base import AttemptStore
-from relight.types.wire import CallContext, RecallRequest, ResolveRequest, UndeliveredCall
+from relight.types.wire import MAX_ENDED, CallContext, EndedAttempts, RecallRequest, ResolveRequest, UndeliveredCall
 
 Key = tuple[str, str]
 T = TypeVar("T")
@@ -33,8 +33,6 @@ FIRST_WAIT_SECONDS = 300.0
 """How long a call waits for the store before the run's own `engine_wait_seconds` is known."""
 IDLE_SECONDS = 3600.0
 QUIET_SECONDS = 120.0
-KEPT_ATTEMPTS = 4096
-"""Above this number, attempts without recent calls are forgotten if the store can restore their state."""
 FORGOTTEN_WAIT_SECONDS = 1.0
 """A wait of this length may be missing from an attempt's deadlines."""
 
@@ -71,7 +69,7 @@ class RepeatableCall:
 
 
 @dataclass(slots=True, eq=False)
-class Attempt:
+class GatewayAttempt:
     """The gateway's state of one attempt."""
 
     context: CallContext
@@ -79,6 +77,8 @@ class Attempt:
     clock: WaitClock
     next_call: int = 1
     calls: int = 0
+    under_way: int = 0
+    """Calls that are being read or served."""
     known_since: float = field(default_factory=monotonic)
     last_activity: float | None = None
     """Of the agent itself; a runner's request for its status does not count."""
@@ -88,10 +88,10 @@ class Attempt:
     _own: set[int] = field(default_factory=set[int])
     _asked: dict[str, int] = field(default_factory=dict[str, int])
     """By request: the number of call numbers that it has used."""
-    _leftovers: list[UndeliveredAnswer] = field(default_factory=list[UndeliveredAnswer])
-    _handed: dict[str, int | None] = field(default_factory=dict[str, int | None])
+    _undelivered: list[UndeliveredAnswer] = field(default_factory=list[UndeliveredAnswer])
+    _last_sent: dict[str, int | None] = field(default_factory=dict[str, int | None])
     """By request: the call whose answer was sent, if no identical call has begun since. None: there are two."""
-    _asks: dict[str, list[RepeatableCall]] = field(default_factory=dict[str, list[RepeatableCall]])
+    _being_served: dict[str, list[RepeatableCall]] = field(default_factory=dict[str, list[RepeatableCall]])
     """By request: the calls that are being served."""
 
     @property
@@ -99,9 +99,9 @@ class Attempt:
         return self.context.rollout_id, self.context.attempt_id
 
     @property
-    def loses_nothing(self) -> bool:
+    def is_restorable(self) -> bool:
         """Whether the store's answer to `resolve` would restore the state that matters."""
-        kept = self.failed or self._leftovers or self._asks
+        kept = self.failed or self._undelivered or self._being_served or self.under_way
         return not kept and self.clock.seconds < FORGOTTEN_WAIT_SECONDS
 
     @property
@@ -117,20 +117,20 @@ class Attempt:
         """Add what the store knows and this process does not."""
         self.context = context
         self.next_call = max(self.next_call, context.next_call_number)
-        known = self._own | {leftover.call_number for leftover in self._leftovers}
-        self._leftovers += [
+        known = self._own | {undelivered.call_number for undelivered in self._undelivered}
+        self._undelivered += [
             UndeliveredAnswer.from_store(call) for call in context.undelivered if call.call_number not in known
         ]
 
     @contextmanager
-    def asking(self, request_hash: str, declared_retry: bool) -> Generator[RepeatableCall]:
+    def repeatable_call(self, request_hash: str, declared_retry: bool) -> Generator[RepeatableCall]:
         """The `RepeatableCall` of a call.
 
         A declared retry waits for the call that it repeats, whose answer serves both, even if that call has not noticed
         yet that its agent disconnected. The repeated call is known if there is only one.
         """
-        asks = self._asks.setdefault(request_hash, [])
-        repeats = declared_retry and len(asks) == 1 and not self._is_owed(request_hash)
+        asks = self._being_served.setdefault(request_hash, [])
+        repeats = declared_retry and len(asks) == 1 and not self._can_answer_retry(request_hash)
         ask = asks[0] if repeats else RepeatableCall()
         if not repeats:
             asks.append(ask)
@@ -142,11 +142,11 @@ class Attempt:
             if not ask.users:
                 asks.remove(ask)
             if not asks:
-                self._asks.pop(request_hash, None)
+                self._being_served.pop(request_hash, None)
 
-    def _is_owed(self, request_hash: str) -> bool:
+    def _can_answer_retry(self, request_hash: str) -> bool:
         """Whether there is an answer or a call number for a retry of this request."""
-        left = any(leftover.request_hash == request_hash for leftover in self._leftovers)
+        left = any(undelivered.request_hash == request_hash for undelivered in self._undelivered)
         return left or bool(self._free.get(request_hash))
 
     def take_number(self, request_hash: str) -> int:
@@ -154,10 +154,10 @@ class Attempt:
 
         Answers to this request whose delivery is unknown are dropped: the agent has them or has given them up.
         """
-        self._handed.pop(request_hash, None)
-        for leftover in [left for left in self._leftovers if left.request_hash == request_hash and not left.certain]:
-            self._leftovers.remove(leftover)
-            self._own.add(leftover.call_number)
+        self._last_sent.pop(request_hash, None)
+        for undelivered in [old for old in self._undelivered if old.request_hash == request_hash and not old.certain]:
+            self._undelivered.remove(undelivered)
+            self._own.add(undelivered.call_number)
         free = self._free.get(request_hash)
         if free:
             free.sort()
@@ -182,46 +182,49 @@ class Attempt:
         self._own.add(number)
         return number
 
-    def leave(self, leftover: UndeliveredAnswer) -> None:
+    def keep(self, undelivered: UndeliveredAnswer) -> None:
         """Keep an answer for the next identical call."""
-        self._leftovers.append(leftover)
+        self._undelivered.append(undelivered)
 
-    def hand(self, leftover: UndeliveredAnswer) -> None:
+    def note_sent(self, undelivered: UndeliveredAnswer) -> None:
         """An answer was sent to the agent; whether it arrives is unknown to the gateway."""
-        number = leftover.call_number
-        self._handed[leftover.request_hash] = (
-            number if self._handed.get(leftover.request_hash, number) == number else None
+        number = undelivered.call_number
+        self._last_sent[undelivered.request_hash] = (
+            number if self._last_sent.get(undelivered.request_hash, number) == number else None
         )
 
-    def handed(self, request_hash: str) -> int | None:
+    def last_sent(self, request_hash: str) -> int | None:
         """The call whose answer was sent last for this request, if that is unambiguous."""
-        return self._handed.get(request_hash)
+        return self._last_sent.get(request_hash)
 
-    def forget(self, leftover: UndeliveredAnswer) -> None:
+    def forget(self, undelivered: UndeliveredAnswer) -> None:
         """It was not committed after all."""
-        if leftover in self._leftovers:
-            self._leftovers.remove(leftover)
+        if undelivered in self._undelivered:
+            self._undelivered.remove(undelivered)
 
-    def take_leftover(self, request_hash: str, declared_retry: bool) -> UndeliveredAnswer | None:
+    def take_undelivered(self, request_hash: str, declared_retry: bool) -> UndeliveredAnswer | None:
         """The undelivered answer to this request, if there is one."""
-        for leftover in self._leftovers:
-            if leftover.request_hash == request_hash and (leftover.certain or declared_retry):
-                self._leftovers.remove(leftover)
-                self._own.add(leftover.call_number)
-                return leftover
+        for undelivered in self._undelivered:
+            if undelivered.request_hash == request_hash and (undelivered.certain or declared_retry):
+                self._undelivered.remove(undelivered)
+                self._own.add(undelivered.call_number)
+                return undelivered
         return None
 
 
-class Attempts:
+class GatewayAttempts:
     """All attempts, by rollout and attempt id."""
+
+    kept_attempts = 4096
+    """Above this number, attempts without recent calls are forgotten if the store can restore their state."""
 
     def __init__(self, store: AttemptStore) -> None:
         self._store = store
-        self._known: dict[Key, Attempt] = {}
+        self._known: dict[Key, GatewayAttempt] = {}
         self._pending: dict[Key, WaitClock] = {}
         self._locks: WeakValueDictionary[tuple[str, str, str], asyncio.Lock] = WeakValueDictionary()
 
-    def get(self, rollout_id: str, attempt_id: str) -> Attempt | None:
+    def get(self, rollout_id: str, attempt_id: str) -> GatewayAttempt | None:
         """The known state, without a request to the store."""
         return self._known.get((rollout_id, attempt_id))
 
@@ -230,23 +233,32 @@ class Attempts:
         known = self._known.get((rollout_id, attempt_id))
         return known.clock if known else self._pending.get((rollout_id, attempt_id))
 
-    def drop(self, attempt: Attempt) -> None:
+    def drop(self, attempt: GatewayAttempt) -> None:
         """Forget an attempt whose token was revoked."""
         if self._known.get(attempt.key) is attempt:
             del self._known[attempt.key]
+
+    async def drop_ended(self) -> None:
+        """Forget attempts whose token has ended since: their next call is refused by the store."""
+        known = {attempt.context.attempt_id: attempt for attempt in self._known.values()}
+        ids = [*known]
+        for start in range(0, len(ids), MAX_ENDED):
+            asked = EndedAttempts(attempt_ids=ids[start : start + MAX_ENDED])
+            for ended in (await self._store.ended_attempts(asked)).attempt_ids:
+                self.drop(known[ended])
 
     def sweep(self) -> None:
         """Forget attempts without activity for long; if there are many, those that have probably ended."""
         now = monotonic()
         for attempt in [known for known in self._known.values() if known.seen < now - IDLE_SECONDS]:
             self.drop(attempt)
-        spare = len(self._known) - KEPT_ATTEMPTS
+        spare = len(self._known) - self.kept_attempts
         quiet = [known for known in self._known.values() if known.seen < now - QUIET_SECONDS]
         for attempt in sorted(quiet, key=lambda known: known.seen)[: max(0, spare)]:
-            if attempt.loses_nothing:
+            if attempt.is_restorable:
                 self.drop(attempt)
 
-    async def find(self, rollout_id: str, attempt_id: str, token: str, fresh: bool = False) -> Attempt:
+    async def find(self, rollout_id: str, attempt_id: str, token: str, fresh: bool = False) -> GatewayAttempt:
         """The attempt of a token. `fresh` asks the store again, since another gateway may have served it.
 
         Raises:
@@ -267,7 +279,7 @@ class Attempts:
                 ResolveRequest(rollout_id=rollout_id, attempt_id=attempt_id, token=token), digest
             )
 
-    async def _resolve(self, request: ResolveRequest, digest: str) -> Attempt:
+    async def _resolve(self, request: ResolveRequest, digest: str) -> GatewayAttempt:
         key = request.rollout_id, request.attempt_id
         known = self._known.get(key)
         clock = known.clock if known else self._pending.setdefault(key, WaitClock())
@@ -275,23 +287,23 @@ class Attempts:
             context = await self._ask(partial(self._store.resolve, request), key, clock)
         finally:
             self._pending.pop(key, None)
-        attempt = self._known.get(key) or Attempt(context, digest, clock, next_call=context.next_call_number)
+        attempt = self._known.get(key) or GatewayAttempt(context, digest, clock, next_call=context.next_call_number)
         attempt.merge(context)
         self._known[key] = attempt
         return attempt
 
-    async def owed(
-        self, attempt: Attempt, token: str, request_hash: str, declared_retry: bool
+    async def undelivered_answer(
+        self, attempt: GatewayAttempt, token: str, request_hash: str, declared_retry: bool
     ) -> UndeliveredAnswer | None:
         """A committed answer for this call: it was not delivered, or the agent declares a retry.
 
         Raises:
             RequestError: the token was revoked, or the store does not answer.
         """
-        leftover = attempt.take_leftover(request_hash, declared_retry)
-        number = attempt.handed(request_hash) if leftover is None and declared_retry else None
+        undelivered = attempt.take_undelivered(request_hash, declared_retry)
+        number = attempt.last_sent(request_hash) if undelivered is None and declared_retry else None
         if number is None:
-            return leftover
+            return undelivered
         rollout_id, attempt_id = attempt.key
         request = RecallRequest(rollout_id=rollout_id, attempt_id=attempt_id, token=token, call_number=number)
         call = await self._ask(partial(self._recall, request), attempt.key, attempt.clock)

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from time import monotonic
 from typing import TypeVar
 
-from relight.llm_proxy.attempts import Attempt, Attempts, RepeatableCall, UndeliveredAnswer
+from relight.llm_proxy.attempts import GatewayAttempt, GatewayAttempts, RepeatableCall, UndeliveredAnswer
 from relight.llm_proxy.capture import read_answer
 from relight.llm_proxy.exchange import Exchange
 from relight.llm_proxy.limits import Limits
@@ -35,38 +35,36 @@ log = logging.getLogger(__name__)
 FIRST_PAUSE_SECONDS = 0.05
 """Between two tries to find an engine; doubles with every try."""
 LONGEST_PAUSE_SECONDS = 1.0
-NOTICED_SECONDS = 0.25
-"""If an agent disconnects after a shorter wait, the wait was not the reason."""
 
 
 class CallHandler:
     """Serves model calls."""
 
-    def __init__(self, router: Router, recorder: Recorder, attempts: Attempts, limits: Limits) -> None:
+    def __init__(self, router: Router, recorder: Recorder, attempts: GatewayAttempts, limits: Limits) -> None:
         self.closing = asyncio.Event()
         self._router = router
         self._recorder = recorder
         self._attempts = attempts
         self._limits = limits
 
-    async def serve(self, exchange: Exchange, attempt: Attempt, content: bytes) -> None:
+    async def serve(self, exchange: Exchange, attempt: GatewayAttempt, content: bytes) -> None:
         """Answer one call."""
         dialect = exchange.dialect
         prepared = await self._router.prepare(dialect, attempt.context, dialect.read(parse_body(content)))
         dialect.sampling = prepared.sampling
         attempt.calls += 1
         attempt.touch()
-        with attempt.asking(prepared.request_hash, exchange.declared_retry) as ask:
+        with attempt.repeatable_call(prepared.request_hash, exchange.declared_retry) as ask:
             async with self._turn(ask, attempt, prepared):
                 await self._serve(exchange, attempt, prepared, ask)
 
     @asynccontextmanager
-    async def _turn(self, ask: RepeatableCall, attempt: Attempt, prepared: Prepared) -> AsyncGenerator[None]:
+    async def _turn(self, ask: RepeatableCall, attempt: GatewayAttempt, prepared: Prepared) -> AsyncGenerator[None]:
         began = monotonic()
         try:
             await ask.turn.acquire()
         except asyncio.CancelledError:
-            if ask.number is not None and attempt.clock.waiting and monotonic() - began >= NOTICED_SECONDS:
+            if ask.number is not None and attempt.clock.waiting and monotonic() - began >= self._limits.noticed_seconds:
                 repeated = ModelCall(attempt, prepared, ask.number, seed=0)
                 self._recorder.note_failure(repeated, "the agent disconnected while the repeated call was waiting")
             raise
@@ -77,14 +75,18 @@ class CallHandler:
             self._recorder.under_way -= 1
             ask.turn.release()
 
-    async def _serve(self, exchange: Exchange, attempt: Attempt, prepared: Prepared, ask: RepeatableCall) -> None:
-        leftover = await self._attempts.owed(attempt, exchange.token, prepared.request_hash, exchange.declared_retry)
-        if leftover is not None:
-            ask.number = leftover.call_number
-            await self._replay(exchange, attempt, prepared, leftover)
+    async def _serve(
+        self, exchange: Exchange, attempt: GatewayAttempt, prepared: Prepared, ask: RepeatableCall
+    ) -> None:
+        undelivered = await self._attempts.undelivered_answer(
+            attempt, exchange.token, prepared.request_hash, exchange.declared_retry
+        )
+        if undelivered is not None:
+            ask.number = undelivered.call_number
+            await self._replay(exchange, attempt, prepared, undelivered)
             return
         number = ask.number = attempt.take_number(prepared.request_hash)
-        seed = seed_for(attempt.context.seed_base, number) if prepared.counted else own_seed(prepared)
+        seed = seed_for(attempt.context.seed_base, number) if prepared.records_tokens else own_seed(prepared)
         call = ModelCall(attempt, prepared, number, seed)
         try:
             await (self._stream(exchange, call) if prepared.stream else self._whole(exchange, call))
@@ -110,16 +112,16 @@ class CallHandler:
         await self._recorder.conclude(exchange, call, capture, exchange.dialect.answer(capture.shown))
 
     async def _replay(
-        self, exchange: Exchange, attempt: Attempt, prepared: Prepared, leftover: UndeliveredAnswer
+        self, exchange: Exchange, attempt: GatewayAttempt, prepared: Prepared, undelivered: UndeliveredAnswer
     ) -> None:
-        log.info("replay rollout=%s attempt=%s call=%d", *attempt.key, leftover.call_number)
-        dialect, shown = exchange.dialect, leftover.shown
+        log.info("replay rollout=%s attempt=%s call=%d", *attempt.key, undelivered.call_number)
+        dialect, shown = exchange.dialect, undelivered.shown
         if prepared.stream:
             dialect.prompt_tokens = (shown.get("usage") or {}).get("prompt_tokens") or 0
             content = b"".join([*map(dialect.chunk, replay(shown)), dialect.end()])
         else:
             content = dialect.answer(shown)
-        await self._recorder.deliver(exchange, attempt, leftover, content, prepared.stream)
+        await self._recorder.deliver(exchange, attempt, undelivered, content, prepared.stream)
 
     async def _stream(self, exchange: Exchange, call: ModelCall) -> None:
         relay = StreamRelay(exchange.dialect, call.prepared)
@@ -170,7 +172,7 @@ class CallHandler:
                         asked_for = error.retry_after_seconds
                     await backoff.pause(asked_for)
             except asyncio.CancelledError:
-                if wait.active and wait.seconds >= NOTICED_SECONDS:
+                if wait.active and wait.seconds >= self._limits.noticed_seconds:
                     # The agent disconnected because of the wait: a failure of the platform.
                     self._recorder.note_failure(
                         call, f"the agent disconnected after waiting {wait.seconds:.1f} s for an engine"

@@ -26,7 +26,7 @@ class ChoiceTokens:
     finish_reason: str | None = None
     sent: int = 0
     """How many of them were sent to the agent, in a stream."""
-    counted: bool = True
+    records_tokens: bool = True
     """False for another model's answer: its tokens are not the policy's."""
 
     @property
@@ -36,14 +36,14 @@ class ChoiceTokens:
 
     def cut(self) -> None:
         """Keep only the tokens that were sent."""
-        if self.sent < len(self.token_ids) or not self.counted:
+        if self.sent < len(self.token_ids) or not self.records_tokens:
             self.finish_reason = None
             del self.token_ids[self.sent :]
             del self.logprobs[self.sent :]
 
     def add(self, route: Route, choice: JSON) -> None:
         """Take the tokens of an answer's or a chunk's choice."""
-        if self.counted:
+        if self.records_tokens:
             self.token_ids += choice.get("token_ids") or []
             self.logprobs += sampled_logprobs(route, choice.get("logprobs"))
         self.finish_reason = choice.get("finish_reason") or self.finish_reason
@@ -52,8 +52,8 @@ class ChoiceTokens:
         """In the store's form. Not validated, because these lists are long and come from a JSON parser."""
         return Choice.model_construct(
             index=index,
-            response_token_ids=self.token_ids if self.counted else None,
-            logprobs=self.logprobs if self.counted and len(self.logprobs) == len(self.token_ids) else None,
+            response_token_ids=self.token_ids if self.records_tokens else None,
+            logprobs=self.logprobs if self.records_tokens and len(self.logprobs) == len(self.token_ids) else None,
             finish_reason=self.finish_reason,
             complete=self.finish_reason is not None,
         )
@@ -79,23 +79,23 @@ class Capture:
     _any_shown: bool = False
 
     @property
-    def counted(self) -> bool:
+    def records_tokens(self) -> bool:
         """False: no tokens are taken."""
-        return self.prepared.counted
+        return self.prepared.records_tokens
 
     def take(self, piece: JSON) -> None:
         """Take the ids and logprobs of an answer or a chunk."""
-        if self.prompt_token_ids is None and self.counted:
+        if self.prompt_token_ids is None and self.records_tokens:
             self.prompt_token_ids = piece.get("prompt_token_ids")
         for choice in cast("list[JSON]", piece.get("choices") or ()):
-            if self.prompt_token_ids is None and self.counted:
+            if self.prompt_token_ids is None and self.records_tokens:
                 self.prompt_token_ids = choice.get("prompt_token_ids")
             self.choice(choice.get("index", 0)).add(self.prepared.route, choice)
 
     def choice(self, index: int) -> ChoiceTokens:
         """The tokens of choice `index`."""
         if index not in self.tokens:
-            self.tokens[index] = ChoiceTokens(counted=self.counted)
+            self.tokens[index] = ChoiceTokens(records_tokens=self.records_tokens)
         return self.tokens[index]
 
     def show(self, piece: JSON) -> JSON:
@@ -125,13 +125,13 @@ class Capture:
 
     @property
     def sampled(self) -> bool:
-        """True once any token came; where they are not counted, any chunk may hold one."""
-        return not self.counted or any(tokens.token_ids for tokens in self.tokens.values())
+        """True once any token came; where they are not recorded, any chunk may hold one."""
+        return not self.records_tokens or any(tokens.token_ids for tokens in self.tokens.values())
 
     @property
     def any_sent(self) -> bool:
         """True once the agent was sent any token."""
-        if not self.counted:
+        if not self.records_tokens:
             return self._any_shown
         return any(tokens.sent for tokens in self.tokens.values())
 

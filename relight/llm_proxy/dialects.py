@@ -52,13 +52,13 @@ class Dialect:
         """The events that end a stream."""
         return DONE
 
-    def refusal(self, refusal: RequestError) -> bytes:
+    def error_body(self, error: RequestError) -> bytes:
         """An error."""
-        return refusal.body
+        return error.body
 
-    def broken(self, refusal: RequestError) -> bytes:
+    def error_event(self, error: RequestError) -> bytes:
         """The event that ends a stream with an error."""
-        return b"data: " + self.refusal(refusal) + b"\n\n"
+        return b"data: " + self.error_body(error) + b"\n\n"
 
 
 class Completions(Dialect):

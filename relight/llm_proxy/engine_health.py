@@ -11,13 +11,8 @@ from relight.retrying import Every
 
 log = logging.getLogger(__name__)
 
-ASK_SECONDS = 5.0
-"""Between two rounds, and how long an engine may take to answer."""
-GIVE_UP_SECONDS = 30.0
-"""After this time without an answer the engine's calls are cancelled and repeated, on another engine if possible."""
 
-
-async def watch(engines: Engines, ask_seconds: float = ASK_SECONDS, give_up_seconds: float = GIVE_UP_SECONDS) -> None:
+async def watch(engines: Engines, ask_seconds: float, give_up_seconds: float) -> None:
     """Check all engines in use, until cancelled."""
     async for _ in Every(ask_seconds, at_once=False):
         async with asyncio.TaskGroup() as group:

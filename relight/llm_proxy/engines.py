@@ -24,7 +24,7 @@ from relight.types.wire import CallContext, EngineInfo
 MAX_AGE_SECONDS = 1.0
 MIN_AGE_SECONDS = 0.1
 """The minimum age at which a list without a suitable healthy engine is read again."""
-AGENTS_FAULT = frozenset({400, 413, 422})
+PASSED_ON_STATUSES = frozenset({400, 413, 422})
 FORGOTTEN_SECONDS = 600.0
 """The engines of a run that makes no calls are forgotten."""
 
@@ -65,7 +65,7 @@ class Engine(Target):
             raise TargetUnavailable(f"engine {self.name}: {type(error).__name__}: {error}") from error
 
     def _refused(self, status: int, content: bytes) -> Exception:
-        if status in AGENTS_FAULT:
+        if status in PASSED_ON_STATUSES:
             return PassedOn(status, content)
         self.failed()
         return TargetUnavailable(f"engine {self.name}: HTTP {status}: {content[:200].decode(errors='replace')}")
@@ -112,13 +112,16 @@ class Engines:
             TargetUnavailable: there is none now.
         """
         if context.run is None:
-            why = f"this rollout belongs to no run, and {model!r} is not a model of its resources or of a provider"
+            why = (
+                f"this rollout belongs to no run that has engines, and {model!r} is not a model of its resources or of "
+                "a provider"
+            )
             raise TargetUnavailable(why, final=True)
         known = self._runs.setdefault(context.run, RunEngines())
         await self._refresh(context.run, known, MAX_AGE_SECONDS)
         now = monotonic()
         found = fitting(known, context, model)
-        if all(engine.unwell(now) for engine in found):  # or there is none
+        if all(engine.is_unhealthy(now) for engine in found):  # or there is none
             await self._refresh(context.run, known, MIN_AGE_SECONDS)
             found = fitting(known, context, model)
         if not found:
@@ -185,11 +188,13 @@ class Engines:
 
 
 def fitting(known: RunEngines, context: CallContext, model: str) -> list[Engine]:
-    """Engines with this model; for the policy, those whose acknowledged version is allowed."""
+    """Engines with this model; for the policy, those whose acknowledged version is allowed, or the newest."""
     found = [engine for engine in known.engines.values() if engine.model == model]
     if model != context.model:
         return found
     low, high = context.min_version, context.max_version
+    if low is None and high is None:
+        low = max((engine.info.version for engine in found), default=None)
     return [
         engine
         for engine in found

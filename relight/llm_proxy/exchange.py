@@ -7,6 +7,7 @@ needs.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from relight.llm_proxy.dialects import Dialect
@@ -30,13 +31,14 @@ class Exchange:
         self.method: str = scope["method"]
         self.path: str = scope["path"]
         self._headers: dict[bytes, bytes] = dict(scope["headers"])
+        self._authorizations = sum(name == b"authorization" for name, _ in scope["headers"])
         self._receive = receive
         self._send = send
         self.gone = False
         """True once the agent has closed the connection."""
         self.started = False
         """True once part of an answer was sent."""
-        self.handed = False
+        self.sent = False
         """True once the whole answer was passed to the network; whether it arrived is unknown."""
         self.ended = False
         self.dialect = Dialect()
@@ -44,7 +46,13 @@ class Exchange:
 
     @property
     def token(self) -> str:
-        """The key, in the header of OpenAI's or of Anthropic's clients."""
+        """The key, in the header of OpenAI's or of Anthropic's clients.
+
+        Raises:
+            RequestError: there is none, or there are two.
+        """
+        if self._authorizations > 1:
+            raise bad_request("authorization: two headers came; send one")
         given = self._headers.get(b"authorization", b"").decode("latin-1")
         key = self._headers.get(b"x-api-key", b"").decode("latin-1").strip()
         if not given and key:
@@ -60,12 +68,21 @@ class Exchange:
         count = self._headers.get(b"x-stainless-retry-count", b"0")
         return count.isdigit() and int(count) > 0
 
-    async def read(self, limit_bytes: int = MAX_BODY_BYTES) -> bytes:
-        """The whole body."""
+    def header(self, name: bytes, default: str) -> str:
+        """A header of the request."""
+        return self._headers.get(name, default.encode()).decode("latin-1")
+
+    async def read(self, limit_bytes: int, take: Callable[[int], None], *, encoded: bool = False) -> bytes:
+        """The whole body; `take` is called with the size of each part. `encoded`: it may be compressed, and stays so.
+
+        Raises:
+            RequestError: it is too long, compressed, or `take` refuses a part.
+            ClientDisconnected: it did not come to its end.
+        """
         length = self._headers.get(b"content-length", b"")
         if length.isdigit() and int(length) > limit_bytes:
             raise too_large(limit_bytes)
-        if self._headers.get(b"content-encoding", b"identity") != b"identity":
+        if not encoded and self.header(b"content-encoding", "identity") != "identity":
             raise bad_request("content-encoding: send the body uncompressed")
         parts: list[bytes] = []
         size = 0
@@ -74,6 +91,7 @@ class Exchange:
             if message["type"] == "http.disconnect":
                 raise ClientDisconnected
             parts.append(message.get("body", b""))
+            take(len(parts[-1]))
             size += len(parts[-1])
             if size > limit_bytes:
                 raise too_large(limit_bytes)
@@ -86,25 +104,31 @@ class Exchange:
             pass
         self.gone = not self.ended
 
-    async def answer(self, body: bytes, status: int = 200, headers: tuple[tuple[bytes, bytes], ...] = ()) -> bool:
-        """Send a whole JSON answer. False if the agent had disconnected."""
+    async def answer(
+        self,
+        body: bytes,
+        status: int = 200,
+        headers: tuple[tuple[bytes, bytes], ...] = (),
+        content_type: bytes = b"application/json",
+    ) -> bool:
+        """Send a whole answer. False if the agent had disconnected."""
         await asyncio.sleep(0)  # lets a disconnect that has arrived be seen
         if self.gone:
             return False
-        self.started = self.handed = True
+        self.started = self.sent = True
         length = str(len(body)).encode()
-        head = [(b"content-type", b"application/json"), (b"content-length", length), *headers]
+        head = [(b"content-type", content_type), (b"content-length", length), *headers]
         await self._send({"type": "http.response.start", "status": status, "headers": head})
         await self._send({"type": "http.response.body", "body": body, "more_body": True})
         return await self.end()
 
-    async def refuse(self, refusal: RequestError) -> None:
+    async def send_error(self, error: RequestError) -> None:
         """Send an error; as an event if a stream has begun."""
         if self.started:
-            await self.event(self.dialect.broken(refusal))
+            await self.event(self.dialect.error_event(error))
             await self.end()
             return
-        await self.answer(self.dialect.refusal(refusal), refusal.status, refusal.headers)
+        await self.answer(self.dialect.error_body(error), error.status, error.headers)
 
     async def event(self, events: bytes) -> None:
         """Send part of a stream."""
@@ -119,7 +143,7 @@ class Exchange:
         await asyncio.sleep(0)  # lets a disconnect that has arrived be seen
         if self.gone:
             return False
-        self.handed = True
+        self.sent = True
         await self.event(events)
         return await self.end()
 

@@ -9,7 +9,7 @@ import orjson
 
 from relight.llm_proxy.answer_parts import Segment, Segments, Step, segments_of
 from relight.llm_proxy.dialects import Dialect, named_event
-from relight.llm_proxy.messages_request import RAW_ARGUMENTS, read_request
+from relight.llm_proxy.messages_request import RAW_ARGUMENTS, is_raw, read_request
 from relight.llm_proxy.request_errors import RequestError
 
 JSON = dict[str, Any]
@@ -73,12 +73,12 @@ class Messages(Dialect):
         events.append(named_event({"type": "message_stop"}))
         return b"".join(events)
 
-    def refusal(self, refusal: RequestError) -> bytes:
+    def error_body(self, error: RequestError) -> bytes:
         """An error as Anthropic writes it."""
-        return orjson.dumps(error_of(refusal))
+        return orjson.dumps(error_of(error))
 
-    def broken(self, refusal: RequestError) -> bytes:
-        return named_event(error_of(refusal))
+    def error_event(self, error: RequestError) -> bytes:
+        return named_event(error_of(error))
 
     def _message(self, head: JSON, content: list[JSON], usage: JSON) -> JSON:
         return {
@@ -103,17 +103,17 @@ class Messages(Dialect):
 
     def _event(self, step: Step) -> bytes:
         segment = step.segment
-        place = {"index": segment.number}
+        position = {"index": segment.number}
         if step.what == "began":
             block = begun_block(segment)
-            return named_event({"type": "content_block_start", **place, "content_block": block})
+            return named_event({"type": "content_block_start", **position, "content_block": block})
         if step.what == "ended":
-            return named_event({"type": "content_block_stop", **place})
+            return named_event({"type": "content_block_stop", **position})
         delta = {
             "reasoning": {"type": "thinking_delta", "thinking": step.delta},
             "call": {"type": "input_json_delta", "partial_json": step.delta},
         }.get(segment.kind, {"type": "text_delta", "text": step.delta})
-        return named_event({"type": "content_block_delta", **place, "delta": delta})
+        return named_event({"type": "content_block_delta", **position, "delta": delta})
 
 
 def block_of(segment: Segment) -> JSON:
@@ -140,7 +140,9 @@ def arguments_of(text: str) -> JSON:
         orjson.dumps(arguments)
     except (ValueError, TypeError, RecursionError):  # not JSON, or not serializable again
         arguments = None
-    return arguments if isinstance(arguments, dict) else {RAW_ARGUMENTS: text}
+    if not isinstance(arguments, dict) or is_raw(arguments):  # the second: a model that wrote the key itself
+        return {RAW_ARGUMENTS: text}
+    return arguments
 
 
 def refuse_constant(name: str) -> None:
@@ -159,8 +161,8 @@ def usage_of(usage: JSON) -> JSON:
     }
 
 
-def error_of(refusal: RequestError) -> JSON:
+def error_of(error: RequestError) -> JSON:
     """An error as Anthropic writes it."""
-    kind = ERROR_TYPES.get(refusal.status, "api_error" if refusal.status >= 500 else "invalid_request_error")
-    message = refusal.payload["error"].get("message") or refusal.message
+    kind = ERROR_TYPES.get(error.status, "api_error" if error.status >= 500 else "invalid_request_error")
+    message = error.payload["error"].get("message") or error.message
     return {"type": "error", "error": {"type": kind, "message": message}}

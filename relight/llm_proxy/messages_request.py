@@ -97,8 +97,13 @@ def read_call(block: JSON) -> JSON:
     """A tool call, as the model made it."""
     arguments = block.get("input")
     known = as_object("tool_use.input", arguments)
-    text = known[RAW_ARGUMENTS] if [*known] == [RAW_ARGUMENTS] else json.dumps(known, ensure_ascii=False)
+    text = known[RAW_ARGUMENTS] if is_raw(known) else json.dumps(known, ensure_ascii=False)
     return {"id": block.get("id"), "type": "function", "function": {"name": block.get("name"), "arguments": text}}
+
+
+def is_raw(arguments: JSON) -> bool:
+    """Whether a tool call's arguments stand as the text that the model wrote."""
+    return [*arguments] == [RAW_ARGUMENTS] and isinstance(arguments[RAW_ARGUMENTS], str)
 
 
 def read_user(field: str, content: Any) -> Iterator[JSON]:

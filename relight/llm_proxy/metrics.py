@@ -21,6 +21,7 @@ from starlette.responses import Response
 from relight.llm_proxy.engines import Engine
 from relight.llm_proxy.request_errors import bad_key
 from relight.observability.metrics import (
+    BASIC_USER,
     CONTENT_TYPE,
     UNMATCHED,
     Application,
@@ -34,7 +35,6 @@ from relight.observability.metrics import (
 PATHS = frozenset({"/metrics", "/v1/prometheus", "/v1/prometheus/"})
 ATTEMPT = re.compile(r"/rollout/[^/]+/attempt/[^/]+/(.*)")
 MODEL = re.compile(r"(v1/models)/.+")
-BASIC_USER = "relight"
 
 
 def route_path(scope: Scope, status: int) -> str:
@@ -59,7 +59,7 @@ class EngineHealth(Collector):
         now = monotonic()
         engines = [(engine, [engine.name, engine.info.run, engine.model]) for engine in self._engines()]
         values: dict[str, tuple[str, Callable[[Engine], float]]] = {
-            "relight_gateway_engine_healthy": ("It answers.", lambda engine: 0 if engine.unwell(now) else 1),
+            "relight_gateway_engine_healthy": ("It answers.", lambda engine: 0 if engine.is_unhealthy(now) else 1),
             "relight_gateway_engine_version": ("Policy version held.", lambda engine: engine.info.version),
             "relight_gateway_engine_in_flight": ("Calls under way.", lambda engine: engine.in_flight),
         }

@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import orjson
 
-from relight.llm_proxy.attempts import Attempt
+from relight.llm_proxy.attempts import GatewayAttempt
 from relight.llm_proxy.capture import Capture
-from relight.llm_proxy.engines import AGENTS_FAULT
+from relight.llm_proxy.engines import PASSED_ON_STATUSES
 from relight.llm_proxy.limits import Limits
 from relight.llm_proxy.request_errors import PassedOn
 from relight.llm_proxy.requests import Prepared
@@ -22,7 +22,7 @@ from relight.types.wire import GenerationRecord
 class ModelCall:
     """One model call."""
 
-    attempt: Attempt
+    attempt: GatewayAttempt
     prepared: Prepared
     number: int
     seed: int
@@ -34,7 +34,7 @@ class ModelCall:
     def content(self) -> bytes:
         """The request as it is forwarded."""
         target = cast("Target", self.target)
-        if not self.prepared.counted:
+        if not self.prepared.records_tokens:
             return orjson.dumps({**self.prepared.body, "model": target.model or self.prepared.body["model"]})
         return orjson.dumps({**self.prepared.body, "model": target.model, "seed": self.seed})
 
@@ -56,14 +56,14 @@ class ModelCall:
         return GenerationRecord.model_construct(
             **self.key,
             route=prepared.dialect,
-            request={**prepared.body, "seed": self.seed} if prepared.counted else prepared.body,
+            request={**prepared.body, "seed": self.seed} if prepared.records_tokens else prepared.body,
             response=capture.shown,
             prompt_token_ids=capture.prompt_token_ids,
             choices=capture.choices(),
             sampling=prepared.sampling,
             seed=self.seed,
             engine_id=target.name,
-            model=target.model if prepared.counted else prepared.body["model"],
+            model=target.model if prepared.records_tokens else prepared.body["model"],
             duration_seconds=0.0,
             delivered="unknown" if complete else "yes",
         )
@@ -101,6 +101,6 @@ def read_chunk(target: Target, data: bytes) -> dict[str, Any]:
     if error is None:
         return chunk
     code = error.get("code") if isinstance(error, dict) else None
-    if code in AGENTS_FAULT:
+    if code in PASSED_ON_STATUSES:
         raise PassedOn(code, target.clean(data))
     raise TargetUnavailable(f"{target.name}: {str(error)[:200]}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from time import monotonic
 
@@ -10,7 +10,8 @@ from time import monotonic
 class WaitClock:
     """Seconds in which at least one call of an attempt waited; overlapping waits count once."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], float] = monotonic) -> None:
+        self.now = now
         self._open: dict[Wait, float] = {}
         self._seconds = 0.0
         self._covered_until = 0.0
@@ -25,7 +26,7 @@ class WaitClock:
         """All waits so far, the present one included."""
         if not self._open:
             return self._seconds
-        return self._seconds + self._uncovered(min(self._open.values()), monotonic())
+        return self._seconds + self._uncovered(min(self._open.values()), self.now())
 
     def _uncovered(self, since: float, now: float) -> float:
         return max(0.0, now - max(since, self._covered_until))
@@ -36,7 +37,7 @@ class WaitClock:
 
     def close(self, wait: Wait) -> float:
         """A wait ends now; returns how long it was."""
-        now, since = monotonic(), self._open[wait]
+        now, since = self.now(), self._open[wait]
         earliest = min(self._open.values())
         self._seconds += self._uncovered(earliest, now)
         self._covered_until = now
@@ -69,7 +70,7 @@ class Wait:
     @property
     def seconds(self) -> float:
         """All of the call's waiting so far."""
-        return self._ended + (monotonic() - self._since if self._since is not None else 0.0)
+        return self._ended + (self._clock.now() - self._since if self._since is not None else 0.0)
 
     def begin(self, since: float) -> None:
         """The wait began at `since`."""

@@ -14,20 +14,18 @@ from typing import Any, Literal, TypeVar
 
 from relight.errors import RelightError
 from relight.faults import FaultPoint, fault_point
-from relight.llm_proxy.attempts import Attempt, Attempts, UndeliveredAnswer
-from relight.llm_proxy.batches import Batcher
+from relight.llm_proxy.attempts import GatewayAttempt, GatewayAttempts, UndeliveredAnswer
 from relight.llm_proxy.capture import Capture
 from relight.llm_proxy.exchange import Exchange
 from relight.llm_proxy.model_call import ModelCall
 from relight.llm_proxy.request_errors import RequestError, superseded, unavailable
+from relight.llm_proxy.store_batcher import Batcher
 from relight.store.attempts.base import AttemptStore
 from relight.types.wire import CallFailure, CommitResult, DeliveryMark, GenerationRecord
 
 log = logging.getLogger(__name__)
 
-MARK_SECONDS = 0.25
-"""Marks of delivered answers are collected for this time, unless their attempt makes another call."""
-COMPANY_SECONDS = 0.0005
+JOINING_SECONDS = 0.0005
 """How long a commit waits for each other call under way, which may join it."""
 COMMIT_SECONDS = 0.02
 """The longest such wait."""
@@ -42,7 +40,9 @@ T = TypeVar("T")
 class Recorder:
     """Commits calls, sends their answers, and records whether they were delivered."""
 
-    def __init__(self, store: AttemptStore, attempts: Attempts, tasks: asyncio.TaskGroup) -> None:
+    def __init__(
+        self, store: AttemptStore, attempts: GatewayAttempts, tasks: asyncio.TaskGroup, mark_seconds: float
+    ) -> None:
         self.under_way = 0
         """Calls that are being served."""
         self._store = store
@@ -50,9 +50,9 @@ class Recorder:
         self._tasks = tasks
         self._committing: set[asyncio.Task[RequestError | None]] = set()
         self._unmarked: set[str] = set()
-        """Attempts with a mark that is being sent."""
+        """Ids of attempts with a mark that is being sent."""
         self._commits = Batcher[Entry, CommitResult]("commit", self._send_records, self._company)
-        self._marks = Batcher[DeliveryMark, None]("mark", self._send_marks, lambda _: MARK_SECONDS, limit=1000)
+        self._marks = Batcher[DeliveryMark, None]("mark", self._send_marks, lambda _: mark_seconds, limit=1000)
         self._failures = Batcher[CallFailure, None]("failure", store.record_call_failures)
 
     @property
@@ -69,12 +69,12 @@ class Recorder:
                 for batcher in self.batchers:
                     await batcher.drain()
         except TimeoutError:
-            log.warning("ended before the store had taken everything")
+            log.warning("the gateway stopped before the store had recorded all calls")
         for batcher in self.batchers:
             batcher.close()
 
     def _company(self, gathered: int) -> float:
-        return min(COMMIT_SECONDS, COMPANY_SECONDS * max(0, self.under_way - gathered))
+        return min(COMMIT_SECONDS, JOINING_SECONDS * max(0, self.under_way - gathered))
 
     async def _send_records(self, items: list[Entry]) -> list[CommitResult]:
         now = monotonic()
@@ -82,7 +82,7 @@ class Recorder:
             record.duration_seconds = now - call.began
         results = await self._store.commit_generations([record for _, record in items])
         if any(record.attempt_id in self._unmarked for _, record in items):
-            self._marks.hurry()  # an attempt that ends after this call has its earlier ones marked
+            self._marks.send_now()  # an attempt that ends after this call has its earlier ones marked
         return results
 
     async def _send_marks(self, marks: list[DeliveryMark]) -> None:
@@ -97,20 +97,20 @@ class Recorder:
 
     async def conclude(self, exchange: Exchange, call: ModelCall, capture: Capture, content: bytes) -> None:
         """Commit an answer, then send it to the agent. The commit completes even if the exchange ends."""
-        leftover = UndeliveredAnswer(call.number, call.prepared.request_hash, capture.shown, certain=True)
-        leftover.committing = self._start(call, call.record(capture), leftover)
-        await self.deliver(exchange, call.attempt, leftover, content, call.prepared.stream)
+        undelivered = UndeliveredAnswer(call.number, call.prepared.request_hash, capture.shown, certain=True)
+        undelivered.committing = self._start(call, call.record(capture), undelivered)
+        await self.deliver(exchange, call.attempt, undelivered, content, call.prepared.stream)
 
     def _start(
-        self, call: ModelCall, record: GenerationRecord, leftover: UndeliveredAnswer | None = None
+        self, call: ModelCall, record: GenerationRecord, undelivered: UndeliveredAnswer | None = None
     ) -> asyncio.Task[RequestError | None]:
-        task = self._tasks.create_task(self._commit(call, record, leftover))
+        task = self._tasks.create_task(self._commit(call, record, undelivered))
         self._committing.add(task)
         task.add_done_callback(self._committing.discard)
         return task
 
     async def _commit(
-        self, call: ModelCall, record: GenerationRecord, leftover: UndeliveredAnswer | None
+        self, call: ModelCall, record: GenerationRecord, undelivered: UndeliveredAnswer | None
     ) -> RequestError | None:
         """Commit under the call's number or the next free one. Never raises, since the agent may have disconnected."""
         while True:
@@ -126,50 +126,50 @@ class Recorder:
                 self._attempts.drop(call.attempt)
                 return superseded(result.reason)
             record.call_number = call.attempt.renumber(result.next_call_number)
-            if leftover is not None:
-                leftover.call_number = record.call_number
+            if undelivered is not None:
+                undelivered.call_number = record.call_number
 
     async def deliver(
-        self, exchange: Exchange, attempt: Attempt, leftover: UndeliveredAnswer, content: bytes, stream: bool
+        self, exchange: Exchange, attempt: GatewayAttempt, undelivered: UndeliveredAnswer, content: bytes, stream: bool
     ) -> None:
         """Wait for the commit, send the answer, and mark whether it arrived."""
         seen = exchange.started
         arrived: Delivered = "no"
         try:
-            await self._committed(attempt, leftover)
-            await self._retract(attempt, leftover)
+            await self._committed(attempt, undelivered)
+            await self._retract(attempt, undelivered)
             if await (exchange.last_events(content) if stream else exchange.answer(content)):
                 arrived = "yes"
             fault_point(FaultPoint.ANSWER_SENT)
         finally:
             if seen:  # the agent has read a stream even if it disconnects just before its end
                 arrived = "yes"
-            elif arrived == "no" and exchange.handed:  # the connection broke behind it
+            elif arrived == "no" and exchange.sent:  # the connection broke behind it
                 arrived = "unknown"
-            self._settle(attempt, leftover, arrived)
+            self._settle(attempt, undelivered, arrived)
 
-    async def _committed(self, attempt: Attempt, leftover: UndeliveredAnswer) -> None:
-        if leftover.committing is None:
+    async def _committed(self, attempt: GatewayAttempt, undelivered: UndeliveredAnswer) -> None:
+        if undelivered.committing is None:
             return
-        refusal = await self._stored(attempt, leftover, leftover.committing)
-        if refusal is not None:
-            raise refusal
+        error = await self._stored(attempt, undelivered, undelivered.committing)
+        if error is not None:
+            raise error
 
-    async def _retract(self, attempt: Attempt, leftover: UndeliveredAnswer) -> None:
+    async def _retract(self, attempt: GatewayAttempt, undelivered: UndeliveredAnswer) -> None:
         """Revoke the record that an answer was not delivered, before it is sent again.
 
         The attempt may end as soon as the agent has the answer, and then the store accepts no mark any more.
         """
-        if not leftover.denied:
+        if not undelivered.denied:
             return
         try:
-            await self._stored(attempt, leftover, self._mark(attempt, leftover, "unknown"))
+            await self._stored(attempt, undelivered, self._mark(attempt, undelivered, "unknown"))
         except RelightError as error:  # the store service is older than this gateway
-            log.warning("not taken back rollout=%s attempt=%s reason=%r", *attempt.key, str(error))
+            log.warning("delivery mark not revoked rollout=%s attempt=%s reason=%r", *attempt.key, str(error))
         else:
-            leftover.denied = False
+            undelivered.denied = False
 
-    async def _stored(self, attempt: Attempt, leftover: UndeliveredAnswer, storing: asyncio.Future[T]) -> T:
+    async def _stored(self, attempt: GatewayAttempt, undelivered: UndeliveredAnswer, storing: asyncio.Future[T]) -> T:
         """The store's result, if it comes in time."""
         with attempt.clock.call() as wait:
             wait.begin(monotonic())
@@ -177,62 +177,64 @@ class Recorder:
                 async with asyncio.timeout(attempt.context.engine_wait_seconds):
                     return await asyncio.shield(storing)
             except TimeoutError:
-                attempt.failed.add(leftover.request_hash)
+                attempt.failed.add(undelivered.request_hash)
                 raise unavailable("the store does not answer") from None
 
-    def _settle(self, attempt: Attempt, leftover: UndeliveredAnswer, arrived: Delivered) -> None:
+    def _settle(self, attempt: GatewayAttempt, undelivered: UndeliveredAnswer, arrived: Delivered) -> None:
         """Mark an answer once it is committed; an undelivered one is kept for the next identical call."""
-        leftover.certain = arrived != "unknown"
+        undelivered.certain = arrived != "unknown"
         if arrived == "yes":
-            attempt.failed.discard(leftover.request_hash)
-            attempt.hand(leftover)
+            attempt.failed.discard(undelivered.request_hash)
+            attempt.note_sent(undelivered)
         else:
-            attempt.leave(leftover)
+            attempt.keep(undelivered)
         attempt.touch()
-        if leftover.committing is None:
-            self._note(attempt, leftover, arrived)
-        elif leftover.committing.done():
-            self._mark_committed(attempt, leftover, arrived, leftover.committing)
+        if undelivered.committing is None:
+            self._note(attempt, undelivered, arrived)
+        elif undelivered.committing.done():
+            self._mark_committed(attempt, undelivered, arrived, undelivered.committing)
         else:
-            leftover.committing.add_done_callback(partial(self._mark_committed, attempt, leftover, arrived))
+            undelivered.committing.add_done_callback(partial(self._mark_committed, attempt, undelivered, arrived))
 
     def _mark_committed(
         self,
-        attempt: Attempt,
-        leftover: UndeliveredAnswer,
+        attempt: GatewayAttempt,
+        undelivered: UndeliveredAnswer,
         arrived: Delivered,
         committing: asyncio.Future[RequestError | None],
     ) -> None:
         if committing.cancelled() or committing.result() is not None:
-            attempt.forget(leftover)
+            attempt.forget(undelivered)
         else:
-            self._note(attempt, leftover, arrived)
+            self._note(attempt, undelivered, arrived)
 
-    def _note(self, attempt: Attempt, leftover: UndeliveredAnswer, arrived: Delivered) -> None:
-        if arrived == "unknown" and not leftover.denied:  # as which it was committed
+    def _note(self, attempt: GatewayAttempt, undelivered: UndeliveredAnswer, arrived: Delivered) -> None:
+        if arrived == "unknown" and not undelivered.denied:  # as which it was committed
             return
-        leftover.denied = arrived == "no"
+        undelivered.denied = arrived == "no"
         # It was sent again, and may have arrived this time.
-        self._mark(attempt, leftover, "no" if arrived == "no" else "yes")
+        self._mark(attempt, undelivered, "no" if arrived == "no" else "yes")
 
-    def _mark(self, attempt: Attempt, leftover: UndeliveredAnswer, delivered: Delivered) -> asyncio.Future[None]:
+    def _mark(
+        self, attempt: GatewayAttempt, undelivered: UndeliveredAnswer, delivered: Delivered
+    ) -> asyncio.Future[None]:
         rollout_id, attempt_id = attempt.key
-        number = leftover.call_number
+        number = undelivered.call_number
         mark = DeliveryMark(rollout_id=rollout_id, attempt_id=attempt_id, call_number=number, delivered=delivered)
         self._unmarked.add(mark.attempt_id)
-        return self._marks.submit(mark, urgent=delivered != "yes" or attempt.asked_again(leftover.request_hash))
+        return self._marks.submit(mark, urgent=delivered != "yes" or attempt.asked_again(undelivered.request_hash))
 
     async def failed(self, call: ModelCall, message: str, code: str | None = None) -> RequestError:
         """Record a failure of the platform before the agent learns of it."""
         recorded = self.note_failure(call, message)
-        refusal = unavailable(message) if code is None else RequestError(503, message, code, final=True)
+        error = unavailable(message) if code is None else RequestError(503, message, code, final=True)
         try:
             async with asyncio.timeout(FAILURE_SECONDS):
                 await asyncio.shield(recorded)
-            refusal.recorded = True
+            error.recorded = True
         except (TimeoutError, RelightError):
             log.warning("failure not yet recorded rollout=%s attempt=%s", *call.attempt.key)
-        return refusal
+        return error
 
     def note_failure(self, call: ModelCall, message: str) -> asyncio.Future[None]:
         """Record a failure of the platform in the background."""

@@ -16,6 +16,7 @@ from typing import Any, Literal, cast
 import orjson
 
 from relight.llm_proxy.request_errors import bad_request, no_such_model
+from relight.types.checking import depth_of
 
 Route = Literal["chat/completions", "completions"]
 Source = Literal["policy", "engine", "upstream"]
@@ -59,6 +60,12 @@ SAMPLING = (*DISTRIBUTION, "max_tokens", "max_completion_tokens", "stop", "n", "
 REFUSED = {"use_beam_search": "beam search does not sample", "echo": "an echoed prompt would be mistaken for an answer"}
 
 
+MAX_DEPTH = 100
+"""Levels of a body; what is recorded wraps it, and JSON libraries end at about 250."""
+RANGES: Mapping[str, tuple[int, int]] = {"n": (1, 128), "top_logprobs": (0, 20), "logprobs": (0, 20)}
+"""As OpenAI's API has them; `logprobs` of a chat is true or false."""
+
+
 @dataclass(frozen=True, slots=True)
 class RequestedExtras:
     """The token details that the agent asked for; others are removed from its answer."""
@@ -82,19 +89,26 @@ class Prepared:
     source: Source = "policy"
 
     @property
-    def counted(self) -> bool:
+    def records_tokens(self) -> bool:
         """True if tokens are recorded: only the policy's are trained on."""
         return self.source == "policy"
 
 
 def parse_body(content: bytes) -> dict[str, Any]:
-    """The JSON object that an agent sent."""
+    """The JSON object that an agent sent.
+
+    Raises:
+        RequestError: it is none, or nested too deeply to be recorded.
+    """
     try:
         body = orjson.loads(content)
     except orjson.JSONDecodeError as error:
         raise bad_request(f"the body is not JSON: {error}", "invalid_json") from None
     if not isinstance(body, dict):
         raise bad_request("the body must be a JSON object", "invalid_json")
+    brackets = content.count(b"[") + content.count(b"{")
+    if brackets > MAX_DEPTH and depth_of(body) > MAX_DEPTH:
+        raise bad_request(f"the body is nested more than {MAX_DEPTH} levels deep", "invalid_json")
     return cast("dict[str, Any]", body)
 
 
@@ -145,6 +159,13 @@ def check(route: Route, asked: Mapping[str, Any], model: str) -> None:
     for field, reason in REFUSED.items():
         if asked.get(field):
             raise bad_request(f"{field}: not served here, {reason}; leave it out", "unsupported_parameter")
+    for field, (least, most) in RANGES.items():
+        value = asked.get(field)
+        if value is None or (field == "logprobs" and isinstance(value, bool)):
+            continue
+        if type(value) is not int or not least <= value <= most:
+            needed = f"a whole number from {least} to {most} is needed"
+            raise bad_request(f"{field}: {needed}, given {value!r:.40}", "invalid_value")
     if route == "chat/completions":
         if not isinstance(asked.get("messages"), list):
             raise bad_request("messages: a list is needed", "missing_required_parameter")

@@ -64,11 +64,11 @@ class Responses(Dialect):
         events.append(self._event(kind, response=self._response(self._status, self._segments.all)))
         return b"".join(events)
 
-    def broken(self, refusal: RequestError) -> bytes:
+    def error_event(self, error: RequestError) -> bytes:
         """The event that ends a stream; official clients raise an exception because of its `error`."""
-        error = refusal.payload["error"]
-        said = {key: error.get(key) for key in ("code", "message", "param")}
-        return self._event("error", **said, error=error)
+        described = error.payload["error"]
+        fields = {key: described.get(key) for key in ("code", "message", "param")}
+        return self._event("error", **fields, error=described)
 
     @property
     def _status(self) -> str:
@@ -141,7 +141,7 @@ class Responses(Dialect):
             item["content"] = []
         events = [self._event("response.output_item.added", output_index=segment.number, item=item)]
         if part is not None:
-            events.append(self._event("response.content_part.added", **self._place(segment), part=part))
+            events.append(self._event("response.content_part.added", **self._position(segment), part=part))
         return events
 
     def _grew(self, step: Step) -> list[bytes]:
@@ -152,27 +152,27 @@ class Responses(Dialect):
             "call": "response.function_call_arguments.delta",
         }[step.segment.kind]
         data: JSON = {"delta": step.delta} | ({"logprobs": step.logprobs} if step.segment.kind == "text" else {})
-        return [self._event(kind, **self._place(step.segment), **data)]
+        return [self._event(kind, **self._position(step.segment), **data)]
 
     def _ended(self, step: Step) -> list[bytes]:
-        segment, place = step.segment, self._place(step.segment)
+        segment, position = step.segment, self._position(step.segment)
         item = self._item(segment, last=True)
         if segment.kind == "call":
             data: JSON = {"name": segment.name, "arguments": segment.text}
-            events = [self._event("response.function_call_arguments.done", **place, **data)]
+            events = [self._event("response.function_call_arguments.done", **position, **data)]
         else:
             kind, data = {
                 "reasoning": ("response.reasoning_text.done", {"text": segment.text}),
                 "text": ("response.output_text.done", {"text": segment.text, "logprobs": segment.logprobs}),
                 "refusal": ("response.refusal.done", {"refusal": segment.text}),
             }[segment.kind]
-            events = [self._event(kind, **place, **data)]
-            events.append(self._event("response.content_part.done", **place, part=item["content"][0]))
+            events = [self._event(kind, **position, **data)]
+            events.append(self._event("response.content_part.done", **position, part=item["content"][0]))
         return [*events, self._event("response.output_item.done", output_index=segment.number, item=item)]
 
-    def _place(self, segment: Segment) -> JSON:
-        place: JSON = {"item_id": self._item_id(segment), "output_index": segment.number}
-        return place if segment.kind == "call" else place | {"content_index": 0}
+    def _position(self, segment: Segment) -> JSON:
+        position: JSON = {"item_id": self._item_id(segment), "output_index": segment.number}
+        return position if segment.kind == "call" else position | {"content_index": 0}
 
 
 def usage_of(usage: JSON | None) -> JSON | None:

@@ -1,8 +1,9 @@
 """Selects the model that a call names and the target that serves it.
 
-The policy is served by engines that hold a version which the call's step allows. Other models of the run's engines,
-models of providers and models of the rollout's resources are called by name; their answers are recorded without token
-ids. A rollout without a run has no policy; the model of its resources replaces it.
+The policy is served by engines that hold a version which the call's step allows; calls of no step get the newest. Other
+models of the run's engines, models of providers and models of the rollout's resources are called by name; their answers
+are recorded without token ids. Where the rollout's run has no engines, there is no policy; the model of its resources
+replaces it.
 """
 
 from __future__ import annotations
@@ -34,6 +35,9 @@ class Router:
             RequestError: it can't be served, or names an unknown model.
         """
         named = asked.get("model")
+        if isinstance(named, str) and named in context.models:
+            named = context.models[named]
+            asked = {**asked, "model": named}
         if context.run is None and named in (None, POLICY):
             named = context.model
             asked = {**asked, "model": named}
@@ -62,7 +66,7 @@ class Router:
         names = [context.model]
         with suppress(TargetUnavailable):
             names += await self.engines.models(context)
-        return list(dict.fromkeys([*names, *self._upstreams.models(context)]))
+        return list(dict.fromkeys([*names, *self._upstreams.models(context), *context.models]))
 
     async def _may_be_an_engines(self, context: CallContext, named: Any) -> bool:
         """True also while the store does not answer: then the call waits, since this is a failure of the platform."""

@@ -9,19 +9,21 @@ import math
 import os
 import socket
 from collections.abc import Callable
+from typing import Any
 from urllib.parse import urlsplit
 
 import uvicorn
-import uvloop
 
 from relight.errors import ConfigError, RelightError, StackError, UnauthorizedError
 from relight.llm_proxy.app import Gateway, open_gateway
 from relight.llm_proxy.limits import Limits
 from relight.llm_proxy.metrics import Metered
+from relight.llm_proxy.provider_addresses import AddressGuard, addresses_of
 from relight.settings import Settings
 from relight.store.attempts.client import StoreClient
 from relight.store.attempts.plain_http_client import StoreLink
 from relight.transport.listening import Server, listen
+from relight.transport.request_limits import LimitedHttpProtocol
 from relight.types.upstreams import load_upstreams
 
 log = logging.getLogger(__name__)
@@ -57,7 +59,7 @@ def configure(app: Gateway | Metered, drain_seconds: float) -> uvicorn.Config:
     """The configuration of uvicorn: its fastest components and no more than the gateway needs."""
     return uvicorn.Config(
         app,
-        http="httptools",
+        http=LimitedHttpProtocol,
         lifespan="off",
         interface="asgi3",
         log_config=None,
@@ -86,8 +88,8 @@ async def serve(
     """
     limits = Limits(settings.gateway_request_bytes, settings.gateway_answer_bytes, settings.gateway_call_seconds)
     upstreams = load_upstreams(settings.gateway_upstreams) if settings.gateway_upstreams else []
-    told = address(settings) if host is None or port is None else (host, port)
-    sock = bind(host or told[0], told[1] if port is None else port)
+    default = address(settings) if host is None or port is None else (host, port)
+    sock = bind(host or default[0], default[1] if port is None else port)
     url = f"http://{sock.getsockname()[0]}:{sock.getsockname()[1]}"
 
     def announce() -> None:
@@ -98,12 +100,20 @@ async def serve(
     try:
         async with StoreLink.from_settings(settings, retry_seconds=STORE_RETRY_SECONDS) as store:
             await check_token(store)
-            async with open_gateway(store, settings.token_value, limits, upstreams) as app:
+            guard, allowed = await guard_for(settings), settings.gateway_allowed_hosts
+            options: dict[str, Any] = {"guard": guard, "allowed_hosts": allowed, "pass_on": store.passed_on}
+            async with open_gateway(store, settings.token_value, limits, upstreams, **options) as app:
                 gc.freeze()  # what is loaded by now stays: garbage collections skip it
                 config = configure(Metered(app, settings.token_value, app.engines), settings.drain_seconds)
                 await drained(Server(config, announce, app.closing.set), sock)
     finally:
         sock.close()
+
+
+async def guard_for(settings: Settings) -> AddressGuard:
+    """Keeps providers' connections from the platform's own services."""
+    addressed = (settings.temporal_address, settings.temporal_ui_url, settings.postgres_url)
+    return AddressGuard(await addresses_of([settings.store_url, settings.gateway_url, *addressed]))
 
 
 async def check_token(store: StoreClient) -> None:
@@ -129,8 +139,3 @@ async def drained(server: Server, sock: socket.socket) -> None:
         server.should_exit = True
         await serving
         raise
-
-
-def run(settings: Settings, host: str | None = None, port: int | None = None) -> None:
-    """`serve` on uvloop, for a process that does nothing else."""
-    uvloop.run(serve(settings, host, port))

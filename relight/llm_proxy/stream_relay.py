@@ -37,7 +37,7 @@ class StreamRelay:
 
     def restart(self) -> None:
         """An engine begins, possibly not the first one."""
-        if self._capture.any_sent and not self._prepared.counted:
+        if self._capture.any_sent and not self._prepared.records_tokens:
             raise Diverged  # without tokens it is unknown where the repetition has got to
         if self._before is None and self._capture.any_sent:
             self._before = self._capture, self._assembly

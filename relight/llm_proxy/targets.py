@@ -9,7 +9,7 @@ from typing import Protocol
 
 from relight.llm_proxy.requests import Route
 
-SHUNNED_SECONDS = 1.0
+AVOIDED_SECONDS = 1.0
 """For this time after a failure a target is chosen last."""
 
 
@@ -44,11 +44,11 @@ class Target:
 
     def rank(self, now: float) -> tuple[bool, int]:
         """Lower is chosen first."""
-        return self.unwell(now), self.in_flight
+        return self.is_unhealthy(now), self.in_flight
 
-    def unwell(self, now: float) -> bool:
+    def is_unhealthy(self, now: float) -> bool:
         """True if it failed recently, or does not answer."""
-        return self.unhealthy_since is not None or now - self.failed_at < SHUNNED_SECONDS
+        return self.unhealthy_since is not None or now - self.failed_at < AVOIDED_SECONDS
 
     @contextmanager
     def lease(self) -> Generator[None]:

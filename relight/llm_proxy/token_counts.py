@@ -12,7 +12,7 @@ from relight.llm_proxy.routing import Router
 from relight.llm_proxy.targets import TargetUnavailable
 from relight.types.wire import CallContext
 
-OF_A_PROMPT = ("messages", "tools", "chat_template_kwargs", "continue_final_message", "add_generation_prompt")
+PROMPT_FIELDS = ("messages", "tools", "chat_template_kwargs", "continue_final_message", "add_generation_prompt")
 
 
 async def count_tokens(router: Router, dialect: Dialect, context: CallContext, content: bytes) -> int:
@@ -26,7 +26,7 @@ async def count_tokens(router: Router, dialect: Dialect, context: CallContext, c
         target = await router.pick(context, prepared)
         if not isinstance(target, Engine):
             raise bad_request("count_tokens: not available for models of providers", "unsupported_parameter")
-        body = {key: prepared.body[key] for key in OF_A_PROMPT if key in prepared.body}
+        body = {key: prepared.body[key] for key in PROMPT_FIELDS if key in prepared.body}
         return await target.count(orjson.dumps({**body, "model": target.model}))
     except TargetUnavailable as error:
         raise unavailable(str(error)) from error

@@ -5,12 +5,17 @@ Their answers are recorded without token ids, even if they have some, so that th
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+import re
+import socket
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from time import monotonic
+from typing import Any
+from urllib.parse import urlsplit
 
 import aiohttp
 
+from relight.llm_proxy.provider_addresses import AddressGuard, ForbiddenAddressError
 from relight.llm_proxy.request_errors import PassedOn
 from relight.llm_proxy.requests import Route
 from relight.llm_proxy.targets import Target, TargetUnavailable
@@ -18,13 +23,14 @@ from relight.transport.keepalive import alive_socket
 from relight.types.upstreams import Upstream
 from relight.types.wire import CallContext, ResourceModel
 
-AGENTS_FAULT = frozenset({400, 404, 413, 422})
+PASSED_ON_STATUSES = frozenset({400, 404, 413, 422})
 """Statuses that are passed on; 404: the provider does not have the model."""
-KEYS_FAULT = frozenset({401, 403})
+KEY_ERROR_STATUSES = frozenset({401, 403})
 CONNECT_SECONDS = 10.0
 ERROR_BYTES = 2**16
 LONGEST_RETRY_SECONDS = 60.0
 REMOVED = b"[removed]"
+SocketFactory = Callable[[tuple[Any, ...]], socket.socket]
 MOST_RESOURCES = 1024
 """How many models of resources are kept with their state."""
 
@@ -53,6 +59,7 @@ class Provider(Target):
         super().__init__(f"upstream:{known.resource if own else known.name}", known.model if own else "")
         self._base_url = known.base_url
         self._key = _usable(key)
+        self._quoted = _quoted(self._key) if self._key else None
         self._session = session
         self.lacks = None if own or self._key else known.api_key_env
         """The variable with the key, where the gateway's environment does not hold it."""
@@ -71,14 +78,17 @@ class Provider(Target):
                 yield Answer(response)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             self.failed()
+            refused = getattr(error, "os_error", error)
+            if isinstance(refused, ForbiddenAddressError):
+                raise TargetUnavailable(f"{self.name}: {refused}", final=True) from error
             raise TargetUnavailable(f"{self.name}: {type(error).__name__}") from error
 
     async def _refused(self, response: aiohttp.ClientResponse) -> Exception:
         content = self.clean(await response.content.read(ERROR_BYTES))
-        if response.status in AGENTS_FAULT:
+        if response.status in PASSED_ON_STATUSES:
             return PassedOn(response.status, content)
         self.failed()
-        if response.status in KEYS_FAULT:
+        if response.status in KEY_ERROR_STATUSES:
             # Its answer may quote the key and is not passed on.
             return TargetUnavailable(
                 f"{self.name} does not accept the gateway's key (HTTP {response.status})", final=True
@@ -87,9 +97,8 @@ class Provider(Target):
         return TargetUnavailable(f"{self.name}: HTTP {response.status}: {said}", retry_after(response))
 
     def clean(self, data: bytes) -> bytes:
-        """The data without the key, which a provider may quote."""
-        key = self._key.encode() if self._key else b""
-        return data.replace(key, REMOVED) if key and key in data else data
+        """The data without the key, which a provider may quote, as it is or with its characters escaped as in JSON."""
+        return self._quoted.sub(REMOVED, data) if self._quoted else data
 
 
 def retry_after(response: aiohttp.ClientResponse) -> float:
@@ -98,10 +107,10 @@ def retry_after(response: aiohttp.ClientResponse) -> float:
     return min(float(value), LONGEST_RETRY_SECONDS) if value.isdecimal() else 0.0
 
 
-def open_session() -> aiohttp.ClientSession:
-    """Connections to all providers, one for each call; the time of calls is limited elsewhere."""
+def open_session(open_socket: SocketFactory) -> aiohttp.ClientSession:
+    """Connections to providers, one for each call; the time of calls is limited elsewhere."""
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
-    connector = aiohttp.TCPConnector(limit=0, socket_factory=alive_socket)
+    connector = aiohttp.TCPConnector(limit=0, socket_factory=open_socket)
     return aiohttp.ClientSession(connector=connector, timeout=timeout, trust_env=True)
 
 
@@ -111,13 +120,27 @@ def _usable(key: str | None) -> str | None:
     return key if key and key.isascii() and key.isprintable() else None
 
 
+def _quoted(key: str) -> re.Pattern[bytes]:
+    """Matches a key in JSON, any of whose characters may be escaped."""
+    return re.compile(b"".join(b"(?:\\\\?%s|\\\\u(?i:%04x))" % (re.escape(c.encode()), ord(c)) for c in key))
+
+
 class Upstreams:
     """All providers that this gateway uses: its own, and those of run files."""
 
-    def __init__(self, own: Sequence[Upstream], environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        own: Sequence[Upstream],
+        environment: Mapping[str, str],
+        guard: AddressGuard | None = None,
+        allowed_hosts: Collection[str] = (),
+    ) -> None:
         self._own = own
         self._environment = environment
-        self._session: aiohttp.ClientSession | None = None
+        self._guard = guard or AddressGuard()
+        self._allowed_hosts = frozenset(allowed_hosts)
+        self._sessions: dict[bool, aiohttp.ClientSession] = {}
+        """By whether they are to hosts that may be anywhere."""
         self._known: dict[tuple[str, str, str | None], Provider] = {}
         self._of_resources: dict[tuple[str, str, str, str | None], Provider] = {}
 
@@ -150,21 +173,23 @@ class Upstreams:
         if identity not in self._of_resources:
             if len(self._of_resources) >= MOST_RESOURCES:
                 self._of_resources.clear()
-            self._of_resources[identity] = Provider(model, model.api_key, self._connections())
+            self._of_resources[identity] = Provider(model, model.api_key, self._connections(model.base_url))
         return self._of_resources[identity]
 
-    def _connections(self) -> aiohttp.ClientSession:
-        self._session = self._session or open_session()
-        return self._session
+    def _connections(self, base_url: str) -> aiohttp.ClientSession:
+        allowed = urlsplit(base_url).hostname in self._allowed_hosts
+        if allowed not in self._sessions:
+            self._sessions[allowed] = open_session(alive_socket if allowed else self._guard.open)
+        return self._sessions[allowed]
 
     def _provider(self, upstream: Upstream) -> Provider:
         identity = upstream.name, upstream.base_url, upstream.api_key_env
         if identity not in self._known:
             key = self._environment.get(upstream.api_key_env or "")
-            self._known[identity] = Provider(upstream, key, self._connections())
+            self._known[identity] = Provider(upstream, key, self._connections(upstream.base_url))
         return self._known[identity]
 
     async def close(self) -> None:
         """Close all connections."""
-        if self._session is not None:
-            await self._session.close()
+        for session in self._sessions.values():
+            await session.close()

@@ -21,6 +21,9 @@ Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 Store = TypeVar("Store")
 
+BASIC_USER = "relight"
+"""The user name that comes with a token where it is sent as a password."""
+
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 ITEMS = (1, 2, 4, 8, 16, 32, 64, 128, 256)

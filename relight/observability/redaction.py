@@ -1,63 +1,35 @@
 """Replaces secrets in data from agents before it is stored.
 
-Secrets are keys and tokens of the usual shapes, authorization headers, passwords in URLs, values with names such as
-`password`, Relight's own tokens, and matches of patterns from the settings. RE2 matches in linear time for every
-pattern. One scan recognizes JSON without secrets; only other JSON is parsed. Numbers are replaced only under a secret
-name, so token ids and logprobs are never changed. A secret that looks like an ordinary word is not found.
+Secrets are told by their shape (`secret_shapes.py`), by the name before them (`secret_names.py`), by patterns from the
+settings, or are Relight's own; also in what base64, percent-encoding and escapes hide (`secret_encodings.py`). RE2
+matches in linear time for every pattern. Scans recognize JSON without secrets; only other JSON is parsed. Numbers
+are replaced only under a secret name, so token ids and logprobs are never changed. A secret that looks like an ordinary
+word is not found.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import partial
+from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
 import orjson
 import re2
 
 from relight.errors import ConfigError
+from relight.observability import secret_encodings, secret_names, secret_shapes, secret_values
+from relight.observability.secret_shapes import Span
 
 MASK = "[redacted]"
-SHAPES = (
-    r"sk-[A-Za-z0-9_-]{16,}",  # OpenAI, Anthropic, OpenRouter, DeepSeek
-    r"(?:sk|rk|pk|whsec)_(?:live_|test_)?[A-Za-z0-9]{24,}",
-    r"gh[pousr]_[A-Za-z0-9]{30,}",
-    r"github_pat_[A-Za-z0-9_]{30,}",
-    r"gl(?:pat|rt|dt|ptt)-[A-Za-z0-9_-]{16,}",
-    r"(?:hf|gsk|r8|npm|fw|dckr_pat|tskey|lsv2_pt|lsv2_sk)_[A-Za-z0-9_]{20,}",
-    r"(?:xai|nvapi|pplx|tvly|pypi|csk|dapi)-[A-Za-z0-9_-]{20,}",
-    r"(?:AKIA|ASIA|AROA|ABIA)[0-9A-Z]{16}",
-    r"AIza[0-9A-Za-z_-]{30,}",
-    r"ya29\.[0-9A-Za-z_-]{20,}",
-    r"(?:xox[abeoprs]|xapp)-[A-Za-z0-9-]{10,}",
-    r"SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}",
-    r"eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?",  # JSON web tokens
-    r"rl-[A-Za-z0-9_-]{32,}",  # ours
-)
-NAMES = (
-    r"(?:authorization|cookie|pass(?:word|wd|phrase)|pwd|secret|credential|connection[-_.]?string"
-    r"|(?:api|access|private|secret|signing|encryption|master|account)[-_.]?key"
-    r"|(?:access|refresh|id|auth|bearer|session|security|api|csrf|oauth)[-_.]?token)s?"
-)
-TOKEN = r"[A-Za-z0-9._~+/=-]"
-PEM = r"(?s:-----BEGIN [A-Z0-9 ]*PRIVATE KEY.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY[A-Z ]*-----|\z))"
-SCHEME = rf"(?i:\b(?:bearer|basic)\s+){TOKEN}{{12,}}"
-HEADER = rf"(?i:(authorization\W{{0,4}}\s*[:=]\s*\W{{0,4}}(?:bearer|basic|token|digest|negotiate)?\s*))({TOKEN}{{4,}})"
-QUOTED = rf"(?i:({NAMES}\\*[\"']\s*[:=]\s*\\*[\"']))((?:[^\"'\\]|\\+[^\"'\\])+)"
-ASSIGNED = rf"(?i:({NAMES}=))([^\s\"'&;,]{{4,}})"
-IN_URL = r"([A-Za-z][A-Za-z0-9+.-]*://[^/\s:@\"'\\]*:)([^/\s@\"'\\]+)(@)"
-MAYBE_IN_JSON = (
-    *SHAPES,
-    r"PRIVATE KEY",
-    rf"(?i:(?:bearer|basic)(?:\s|\\[nrtbf])+{TOKEN}{{12,}})",
-    rf"(?i:{NAMES}(?:[\"'\\=]|\W{{0,5}}\s*[:=]))",
-    r"://[^/\s:@]*:[^/\s@]+@",
-)
-"""Substrings of which text or JSON has at least one wherever one of the patterns above, or a name, matches."""
 SHORTEST = 4
 """Shorter strings do not count as secrets by themselves."""
 SHORTEST_EXACT = 12
 """Shorter exact secrets are ignored, since they would match in any text."""
+ROUNDS = 6
+"""What is left after a replacement is searched again, as often as this; text that still changes is replaced whole."""
+MEMORY = 32 << 20
+"""Bytes that the automaton of one scan may take."""
+SCHEMA_TYPES = {"string", "number", "integer", "boolean", "object", "array", "null"}
+_NAMES, _VALUES = ("name", "key", "header"), ("value", "val", "stringValue")
 
 
 def _compile(pattern: str) -> Any:
@@ -69,19 +41,26 @@ def _compile(pattern: str) -> Any:
         raise ConfigError(f"redact_patterns: {pattern!r} is not a regular expression of RE2: {error}") from error
 
 
-def _plausible(match: Any) -> str:
-    """Replace the word after an authorization scheme if it looks like a token; in `basic understanding` it does not."""
-    found = str(match.group())
-    scheme, token = found.split(None, 1)
-    return f"{scheme} {MASK}" if len(token) >= 24 or any(char.isdigit() for char in token) else found
-
-
-def _checked(patterns: Iterable[str]) -> list[str]:
-    found = list(patterns)
+def _checked(patterns: Iterable[str]) -> list[Any]:
+    found = [_compile(pattern) for pattern in patterns]
     for pattern in found:
-        if _compile(pattern).search(""):
-            raise ConfigError(f"redact_patterns: {pattern!r} matches the empty string")
+        if pattern.search(""):
+            raise ConfigError(f"redact_patterns: {pattern.pattern!r} matches the empty string")
     return found
+
+
+def _scans(exact: list[str]) -> list[Any]:
+    """Patterns of which one matches all JSON and text with a secret in it."""
+    options = re2.Options()
+    options.max_mem, options.never_capture, options.log_errors = MEMORY, True, False
+    options.encoding = re2.Options.Encoding.LATIN1
+    forms = {form for value in exact for form in (value, orjson.dumps(value)[1:-1].decode())}
+    encodings = [*map(str.encode, secret_encodings.MAYBE), *(re2.escape(form.encode()) for form in forms)]
+    tokens, signs, commands = map(str.encode, secret_shapes.maybe())
+    telling, hinting = map(str.encode, secret_names.MAYBE)
+    # few passes over the text, of which none has so many states that they don't fit
+    scans = ([tokens], [commands, telling], [signs, hinting, *encodings])
+    return [re2.compile(b"|".join(b"(?:%b)" % part for part in parts), options) for parts in scans]
 
 
 class Redactor:
@@ -95,25 +74,13 @@ class Redactor:
         """
         exact = [value for value in secrets if len(value) >= SHORTEST_EXACT]
         own = _checked(patterns)
-        in_json = {form for value in exact for form in (value, orjson.dumps(value)[1:-1].decode())}
         self._has_own = bool(own)
-        self._maybe = _compile_bytes([*MAYBE_IN_JSON, *map(re2.escape, in_json)])
-        self._name = _compile(f"(?i:{NAMES})$")
-        shapes = _compile(f"(^|[^A-Za-z0-9])(?:{'|'.join(SHAPES)})")
-        whole = [PEM, *map(re2.escape, exact), *own]
-        self._steps = [
-            partial(_compile("|".join(f"(?:{pattern})" for pattern in whole)).sub, MASK),
-            partial(_compile(QUOTED).sub, rf"\1{MASK}"),
-            partial(_compile(HEADER).sub, rf"\1{MASK}"),
-            partial(_compile(SCHEME).sub, _plausible),
-            partial(_compile(ASSIGNED).sub, rf"\1{MASK}"),
-            partial(_compile(IN_URL).sub, rf"\1{MASK}\3"),
-            partial(shapes.sub, rf"\1{MASK}"),
-        ]
+        self._own = [*own, *(_compile(re2.escape(value)) for value in exact)]
+        self._scans = _scans(exact)
 
     def is_clean(self, data: bytes) -> bool:
-        """Whether one scan shows that JSON has no secret."""
-        return not self._has_own and self._maybe.search(data) is None
+        """Whether scans show that JSON has no secret."""
+        return not self._has_own and all(scan.search(data) is None for scan in self._scans)
 
     def text(self, text: str) -> str:
         """Text without secrets. Lone surrogates, which can't be stored either, become question marks."""
@@ -122,35 +89,123 @@ class Redactor:
         data = text.encode("utf-8", "replace")
         if self.is_clean(data):
             return text
-        found = data.decode()
-        for step in self._steps:
-            found = step(found)
-        return found
+        for _ in range(ROUNDS):
+            spans = _merged(data, self._find(data, 0))
+            if not spans:
+                return data.decode()
+            data = _replaced(data, spans)
+        return MASK
 
     def value(self, value: Any) -> Any:
         """A JSON value without secrets, names in it included."""
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, dict):
-            return {self._key(key): self._named(key, item) for key, item in cast("dict[Any, Any]", value).items()}
+            fields = cast("dict[Any, Any]", value)
+            paired = _paired(fields)
+            return {
+                self._key(key): _masked(item) if key in paired else self._named(key, item)
+                for key, item in fields.items()
+            }
         if isinstance(value, list | tuple):
-            return [self.value(item) for item in cast("list[Any]", value)]
+            items = cast("list[Any]", value)
+            if _is_field(items):
+                return [self.value(items[0]), MASK]
+            flagged = [False, *(_is_flag(item) for item in items)]
+            return [
+                MASK if after and _is_argument(item) else self.value(item)
+                for item, after in zip(items, flagged, strict=False)
+            ]
         return value
 
     def json(self, data: bytes) -> bytes:
         """JSON without secrets; the same bytes if there are none."""
         return data if self.is_clean(data) else orjson.dumps(self.value(orjson.loads(data)))
 
+    def _find(self, data: bytes, depth: int) -> Iterator[Span]:
+        for pattern in self._own:
+            yield from (match.span() for match in pattern.finditer(data))
+        yield from secret_shapes.shaped(data)
+        yield from secret_names.assigned(data)
+        yield from secret_encodings.encoded(data, depth, self._find)
+
     def _key(self, key: Any) -> Any:
         return self.text(key) if isinstance(key, str) else key
 
     def _named(self, name: Any, value: Any) -> Any:
-        secret = isinstance(name, str) and self._name.search(name.encode("utf-8", "replace").decode()) is not None
-        return _masked(value) if secret else self.value(value)
+        if not isinstance(name, str):
+            return self.value(value)
+        if secret_names.is_telling(name):
+            return self._telling(name, value)
+        found = self.value(value)
+        if isinstance(value, dict) and secret_names.is_hinting(name):
+            return {key: MASK if _is_token(item) else item for key, item in cast("dict[Any, Any]", found).items()}
+        if isinstance(value, str) and (secret_names.is_secret(name, value) or secret_names.is_secret(name, found)):
+            return MASK
+        return found
+
+    def _telling(self, name: str, value: Any) -> Any:
+        """What a telling name has as its value: all of it is secret but labels, counts and schemas."""
+        if isinstance(value, str) and secret_names.is_label(value):
+            return value if self.text(value) == value else MASK
+        if isinstance(value, int | float) and secret_names.is_count(name):
+            return value
+        if isinstance(value, dict) and cast("dict[Any, Any]", value).get("type") in SCHEMA_TYPES:
+            return self.value(value)
+        return _masked(value)
 
 
-def _compile_bytes(patterns: Iterable[str]) -> Any:
-    return re2.compile("|".join(f"(?:{pattern})" for pattern in patterns).encode())
+def _paired(fields: dict[Any, Any]) -> tuple[str, ...]:
+    """Which fields hold the value of a telling name in a field beside them."""
+    for name in _NAMES:
+        named = fields.get(name)
+        if isinstance(named, str) and secret_names.is_telling(named):
+            return _VALUES
+    return ()
+
+
+def _is_field(items: list[Any] | tuple[Any, ...]) -> bool:
+    """Whether a list is a telling name and its value, as headers are given."""
+    if len(items) != 2 or not all(isinstance(item, str) for item in items):
+        return False
+    name, value = items
+    return secret_names.is_telling(name) and secret_values.is_mixed(value.encode("utf-8", "replace"), 6)
+
+
+def _is_flag(item: Any) -> bool:
+    """Whether an argument of a command names a secret, which is then the next one."""
+    return isinstance(item, str) and item.startswith("-") and secret_names.is_telling(item)
+
+
+def _is_argument(item: Any) -> bool:
+    return isinstance(item, str) and secret_values.is_mixed(item.encode("utf-8", "replace"), 4)
+
+
+def _is_token(item: Any) -> bool:
+    return isinstance(item, str) and secret_values.is_random(item.encode("utf-8", "replace"), 20)
+
+
+def _merged(data: bytes, spans: Iterable[Span]) -> list[Span]:
+    """The spans in order, joined where they overlap, without those that hold nothing but the mask."""
+    merged: list[Span] = []
+    mask = MASK.encode()
+    for start, end in sorted(set(spans)):
+        if not data[start:end].replace(mask, b"").strip(b"[]"):
+            continue
+        if merged and start < merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((start, end))
+    return merged
+
+
+def _replaced(data: bytes, spans: list[Span]) -> bytes:
+    parts: list[bytes] = []
+    last = 0
+    for start, end in spans:
+        parts += (data[last:start], MASK.encode())
+        last = end
+    return b"".join((*parts, data[last:]))
 
 
 def _masked(value: Any) -> Any:

@@ -21,8 +21,6 @@ from httptools import HttpParserError, HttpResponseParser
 from relight.transport.keepalive import keep_transport_alive
 
 CONNECT_SECONDS = 5.0
-IDLE_SECONDS = 3.0
-"""uvicorn closes idle connections after 5 s; this client closes them first, so that none breaks in use."""
 BUFFERED_BYTES = 2**20
 """Reading pauses while so many bytes are unread."""
 
@@ -149,6 +147,9 @@ class Connection(asyncio.Protocol):
 class HttpClient:
     """Connections to one server, by `unix:/path.sock` or `http://host:port`."""
 
+    idle_seconds = 3.0
+    """uvicorn closes idle connections after 5 s; this client closes them first, so that none breaks in use."""
+
     def __init__(self, url: str, headers: Mapping[str, str] | None = None) -> None:
         self._path = url.removeprefix("unix:") if url.startswith("unix:") else None
         parts = urlsplit("http://localhost" if self._path else url)
@@ -182,7 +183,7 @@ class HttpClient:
                 connection.close()
 
     def _pooled(self) -> Connection | None:
-        oldest = monotonic() - IDLE_SECONDS
+        oldest = monotonic() - self.idle_seconds
         while self._idle and (self._idle[0].idle_since < oldest or not self._idle[0].reusable):
             self._idle.popleft().close()
         while self._idle:

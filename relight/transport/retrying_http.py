@@ -9,7 +9,7 @@ import asyncio
 import weakref
 from collections.abc import Callable, Mapping
 from typing import Any, Self
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import unquote, urlencode, urlsplit, urlunsplit
 
 import aiohttp
 import orjson
@@ -24,10 +24,6 @@ RETRY_SECONDS = 300.0
 """How long a request is repeated."""
 REQUEST_SECONDS = 30.0
 """Longest wait for one answer; then the request is repeated."""
-FIRST_REQUEST_SECONDS = 6.0
-"""The wait for the first answer: on a half-open connection none comes. Each further try waits twice as long, since
-repetitions would only slow down a service that is slow.
-"""
 FIRST_PAUSE_SECONDS = 0.05
 LONGEST_PAUSE_SECONDS = 2.0
 JSON = {"Content-Type": "application/json"}
@@ -56,6 +52,11 @@ def without_credentials(url: str) -> tuple[str, str | None]:
 
 class RetryingHttpClient:
     """Requests to one service. Safe to share by tasks, threads and, pickled, processes; one pool an event loop."""
+
+    first_request_seconds = 6.0
+    """The wait for the first answer: on a half-open connection none comes. Each further try waits twice as long, since
+    repetitions would only slow down a service that is slow.
+    """
 
     def __init__(self, url: str, token: str | None = None, *, retry_seconds: float = RETRY_SECONDS) -> None:
         self.url, found = without_credentials(url)
@@ -88,7 +89,7 @@ class RetryingHttpClient:
         content: Content = None,
         *,
         retry_seconds: float | None = None,
-        params: Mapping[str, str] | None = None,
+        params: Mapping[str, object] | None = None,
         headers: Mapping[str, str] | None = None,
         once: bool = False,
         answer_seconds: float | None = None,
@@ -103,13 +104,14 @@ class RetryingHttpClient:
         """
         within = self.retry_seconds if retry_seconds is None else retry_seconds
         backoff = ExponentialBackoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, within_seconds=within, jitter=True)
-        limit = REQUEST_SECONDS if once else answer_seconds or FIRST_REQUEST_SECONDS
+        target = f"{path}?{urlencode(params)}" if params else path
+        limit = REQUEST_SECONDS if once else answer_seconds or self.first_request_seconds
         while True:
             body = content() if callable(content) else content
             again = not once
             try:
                 async with asyncio.timeout(limit):
-                    status, raw = await self._once(method, path, body, params, headers)
+                    status, raw = await self._once(method, target, body, headers)
                 if 200 <= status < 300:
                     return raw
                 if status not in AWAY or once:
@@ -129,17 +131,25 @@ class RetryingHttpClient:
                 )
             await backoff.pause()
 
+    async def passed_on(
+        self, method: str, path: str, content: bytes, headers: Mapping[str, str], seconds: float = REQUEST_SECONDS
+    ) -> tuple[int, bytes]:
+        """Send another client's request once, with its own headers; returns status and body of the answer.
+
+        Raises:
+            StoreError: there is no answer.
+        """
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._once(method, path, content, headers)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise StoreError(f"no answer from the store service at {self.url}: {error}") from error
+
     async def _once(
-        self,
-        method: str,
-        path: str,
-        content: bytes | None,
-        params: Mapping[str, str] | None,
-        headers: Mapping[str, str] | None,
+        self, method: str, target: str, content: bytes | None, headers: Mapping[str, str] | None
     ) -> tuple[int, bytes]:
         sent = {**(JSON if content is not None else {}), **(headers or {})}
-        request = self._session().request(method, self.url + path, data=content, params=params, headers=sent)
-        async with request as response:
+        async with self._session().request(method, self.url + target, data=content, headers=sent) as response:
             return response.status, await response.read()
 
     def _session(self) -> aiohttp.ClientSession:

@@ -1,6 +1,6 @@
 """What a process of the platform reports about itself: that it is alive, its work, and its hardware.
 
-Its work is kept in a `Doing`; `current_activities.Reported` puts the activities of a Temporal worker there.
+Its work is kept in a `Doing`; `ActivityInterceptor` puts the activities of a Temporal worker there.
 """
 
 from __future__ import annotations
@@ -23,12 +23,9 @@ from relight.types.wire import WorkerReport
 
 log = logging.getLogger(__name__)
 
-REPORT_SECONDS = 10.0
-SHORTEST_SECONDS = 1.0
-"""The minimum interval between reports, also when a process becomes busy or idle."""
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-DRIVER_SECONDS = 10.0
-"""How long the NVIDIA driver may take to list its GPUs; one that hangs never answers."""
+REPORT_SECONDS = (1.0, 10.0)
+"""The shortest and the longest interval of reports; the shortest also when a process becomes busy or idle."""
 
 
 class Doing:
@@ -101,18 +98,22 @@ def own_report(
 
 
 async def keep_reporting(
-    tell: Callable[[WorkerReport], Awaitable[None]], report: Callable[[], WorkerReport], doing: Doing
+    send: Callable[[WorkerReport], Awaitable[None]],
+    report: Callable[[], WorkerReport],
+    doing: Doing,
+    seconds: tuple[float, float] = REPORT_SECONDS,
 ) -> None:
-    """Report every 10 s, and when the process becomes busy or idle, until cancelled."""
+    """Report periodically, and when the process becomes busy or idle, until cancelled."""
+    shortest, longest = seconds
     while True:
         doing.turned.clear()
         try:
-            await tell(report())
+            await send(report())
         except RelightError as error:  # the store does not answer; the next report comes soon
             log.warning(Line("report_failed", error=error))
-        await asyncio.sleep(SHORTEST_SECONDS)
+        await asyncio.sleep(shortest)
         with suppress(TimeoutError):
-            await asyncio.wait_for(doing.turned.wait(), REPORT_SECONDS - SHORTEST_SECONDS)
+            await asyncio.wait_for(doing.turned.wait(), longest - shortest)
 
 
 def memory_bytes(pid: int) -> int:
@@ -127,16 +128,17 @@ def memory_bytes(pid: int) -> int:
     return total
 
 
-async def find_gpus() -> list[Gpu]:
-    """The GPUs that this process may use; none without an NVIDIA driver that answers."""
+async def find_gpus(within_seconds: float = 10.0) -> list[Gpu]:
+    """The GPUs that this process may use; none without an NVIDIA driver that answers; one that hangs never does."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None and not visible.strip():
         return []
-    lines = [line.rpartition(",") for line in await _ask_driver(["-i", visible] if visible else [])]
+    listed = await _ask_driver(["-i", visible] if visible else [], within_seconds)
+    lines = [line.rpartition(",") for line in listed]
     return [Gpu(name=name.strip(), memory_bytes=int(mib) * 1024**2) for name, _, mib in lines if mib.strip().isdigit()]
 
 
-async def _ask_driver(chosen: Sequence[str]) -> list[str]:
+async def _ask_driver(chosen: Sequence[str], within_seconds: float) -> list[str]:
     try:
         asked = await asyncio.create_subprocess_exec(
             *("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits", *chosen),
@@ -146,10 +148,10 @@ async def _ask_driver(chosen: Sequence[str]) -> list[str]:
     except OSError:
         return []
     try:
-        told, _ = await asyncio.wait_for(asked.communicate(), DRIVER_SECONDS)
+        listed, _ = await asyncio.wait_for(asked.communicate(), within_seconds)
     except TimeoutError:
-        log.warning(Line("gpus_unknown", error=f"nvidia-smi gave no answer within {DRIVER_SECONDS:g} s"))
+        log.warning(Line("gpus_unknown", error=f"nvidia-smi gave no answer within {within_seconds:g} s"))
         with suppress(ProcessLookupError):
             asked.kill()
         return []
-    return told.decode(errors="replace").splitlines() if asked.returncode == 0 else []
+    return listed.decode(errors="replace").splitlines() if asked.returncode == 0 else []

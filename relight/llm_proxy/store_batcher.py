@@ -37,7 +37,7 @@ class Batcher(Generic[T, R]):
         self._queue: list[tuple[T, asyncio.Future[R | None]]] = []
         self._sending: list[tuple[T, asyncio.Future[R | None]]] = []
         self._filled = asyncio.Event()
-        self._hurry = asyncio.Event()
+        self._send_now = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -49,12 +49,12 @@ class Batcher(Generic[T, R]):
         self._idle.clear()
         self._filled.set()
         if urgent or not self._linger(len(self._queue)):
-            self.hurry()
+            self.send_now()
         return future
 
-    def hurry(self) -> None:
+    def send_now(self) -> None:
         """Send the batch without waiting for more."""
-        self._hurry.set()
+        self._send_now.set()
 
     def _reported(self, future: asyncio.Future[R | None]) -> None:
         if not future.cancelled() and (error := future.exception()):
@@ -68,24 +68,24 @@ class Batcher(Generic[T, R]):
             batch, self._queue = self._queue[: self._limit], self._queue[self._limit :]
             if not self._queue:
                 self._filled.clear()
-                self._hurry.clear()
+                self._send_now.clear()
             self._sending = batch
             await self._deliver(batch)
             if not self._queue:
                 self._idle.set()
 
     async def _gather(self) -> None:
-        if self._hurry.is_set():
+        if self._send_now.is_set():
             return
         try:
             async with asyncio.timeout(self._linger(len(self._queue))):
-                await self._hurry.wait()
+                await self._send_now.wait()
         except TimeoutError:
             return
 
     async def drain(self) -> None:
         """Wait until everything that was submitted is sent."""
-        self._hurry.set()
+        self._send_now.set()
         await self._idle.wait()
 
     def close(self) -> None:
