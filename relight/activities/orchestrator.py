@@ -8,9 +8,9 @@ from pathlib import Path
 from temporalio import activity
 from temporalio.client import Client
 
-from relight.activities.pollers import why_waiting
+from relight.activities.readiness import why_waiting
 from relight.datasets import Tasks, load_tasks
-from relight.errors import ConfigError, PausedError
+from relight.errors import ConfigError
 from relight.faults import FaultPoint, fault_point
 from relight.models import check_model
 from relight.operators.command_transactions import change_run
@@ -23,7 +23,6 @@ from relight.store.runs.lineage import inherited_sets
 from relight.store.runs.rows import find_run, get_run
 from relight.store.training import plans, preflight, regrades
 from relight.temporal.connection import address_of
-from relight.temporal.retry_later import retry_later
 from relight.types import names, payloads
 
 REPORTS_AT_ONCE = 20
@@ -70,27 +69,24 @@ class OrchestratorActivities:
         async with self.database.transaction() as tx:
             run = await lifecycle.lock_wanted(tx, check.run, check.epoch)
             await tx.execute("set_waiting", check.run, reason, check.phase)
-        return payloads.Readiness(ready=reason is None, waiting_for=reason, paused=run.paused)
+        return payloads.Readiness(waiting_for=reason, paused=run.paused)
 
     @activity.defn(name=names.PLAN_STEP)
-    async def plan_step(self, place: payloads.StepInput) -> payloads.StepPlan:
+    async def plan_step(self, request: payloads.StepInput) -> payloads.StepPlan:
         """Plan a training step, or return its plan."""
-        plan = await plans.plan_step(self.database, place)
+        plan = await plans.plan_step(self.database, request)
         fault_point(FaultPoint.PLANNED)
         return plan
 
     @activity.defn(name=names.PLAN_EVALUATION)
-    async def plan_evaluation(self, place: payloads.StepInput) -> payloads.StepPlan:
+    async def plan_evaluation(self, request: payloads.StepInput) -> payloads.StepPlan:
         """Plan an evaluation, or return its plan."""
-        try:
-            return await plans.plan_evaluation(self.database, place)
-        except PausedError as error:
-            raise retry_later(error.message) from error
+        return await plans.plan_evaluation(self.database, request)
 
     @activity.defn(name=names.RECORD_EVALUATION)
-    async def record_evaluation(self, place: payloads.StepInput) -> payloads.EvaluationResult:
+    async def record_evaluation(self, request: payloads.StepInput) -> payloads.EvaluationResult:
         """Record the scores of an evaluation."""
-        return await plans.record_evaluation(self.database, place)
+        return await plans.record_evaluation(self.database, request)
 
     @activity.defn(name=names.ADVANCE_BATCH)
     async def advance_batch(self, batch: payloads.NextRolloutsInput) -> payloads.NextRollouts:
@@ -123,7 +119,7 @@ class OrchestratorActivities:
         found = [await plans.batch_report(self.database, query.run, query.step, number) for number in query.batches]
         reports = [report for report in found if report]
         ended -= {report.batch for report in reports}
-        ready = payloads.Readiness(ready=True) if query.ending else await self.check_runners(query)
+        ready = payloads.Readiness() if query.ending else await self.check_runners(query)
         return payloads.BatchAnswer(**ready.model_dump(), reports=reports[:REPORTS_AT_ONCE], ended=sorted(ended))
 
     async def _has_ended(self, query: payloads.BatchQuery, number: int) -> bool:
@@ -164,8 +160,8 @@ class OrchestratorActivities:
         """The next attempts that the grader has not graded."""
         return await regrades.list_ungraded(self.database, asked)
 
-    @activity.defn(name=names.RECORD_JUDGEMENTS)
-    async def record_judgements(self, given: payloads.RegradedRewards) -> payloads.RegradePage:
+    @activity.defn(name=names.RECORD_REGRADES)
+    async def record_regrades(self, given: payloads.RegradedRewards) -> payloads.RegradePage:
         """Keep the grader's rewards beside the others."""
-        await regrades.record_judgements(self.database, given)
+        await regrades.record_regrades(self.database, given)
         return payloads.RegradePage()

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from relight.errors import CheckpointError, DiskFullError, EngineError, ModelError, RelightError, TrainerError
-from relight.gpu_worker.checkpoints import remove_temporary
+from relight.gpu_worker.complete_directories import remove_temporary
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 FULL_MESSAGES = ("No space left on device", "os error 28", "Disk quota exceeded")
@@ -22,8 +22,6 @@ FULL_MESSAGES = ("No space left on device", "os error 28", "Disk quota exceeded"
 AMBIGUOUS_ERRORS = (CheckpointError, EngineError, ModelError, TrainerError)
 """Errors that a full disk may cause without such a message."""
 NEARLY_FULL_BYTES = 1 << 20
-RECHECK_SECONDS = 60.0
-"""After this time an update is tried again although no more space is free."""
 
 
 def is_full(error: BaseException, free_bytes: int) -> bool:
@@ -37,6 +35,9 @@ def is_full(error: BaseException, free_bytes: int) -> bool:
 
 class DiskSpace:
     """The disk of one run's folder."""
+
+    recheck_seconds = 60.0
+    """After this time an update is tried again although no more space is free."""
 
     def __init__(self, folder: Path, versions: Path | None = None) -> None:
         self.folder = folder
@@ -57,7 +58,7 @@ class DiskSpace:
         Raises:
             DiskFullError: no more space is free than when the disk was full.
         """
-        if self._free_when_full is None or time.monotonic() - self._full_since > RECHECK_SECONDS:
+        if self._free_when_full is None or time.monotonic() - self._full_since > self.recheck_seconds:
             return
         if self.free_bytes <= self._free_when_full:
             raise self._error()

@@ -12,13 +12,13 @@ import shutil
 import sys
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from relight.errors import ConfigError, EngineError
 from relight.gpu_worker.child_environment import clean_environment
-from relight.gpu_worker.engine_args import is_cpu_build, vllm_flags
+from relight.gpu_worker.engine_args import is_cpu_build, merged_keys, vllm_flags
 from relight.gpu_worker.engine_client import EngineClient
 from relight.processes.child import ChildProcess, log_tail
 from relight.types.names import POLICY
@@ -45,9 +45,13 @@ _CPU_FLAGS: dict[str, Any] = {
 }
 
 
+_CONTROL_ROUTES = "VLLM_SERVER_DEV_MODE"
+_SHARING = ("enable_sleep_mode", "gpu_memory_utilization")
+
+
 def engine_environment(*, cpu: bool) -> dict[str, str]:
     """Environment variables of an engine; those for CPUs can be overridden in this process' environment."""
-    shared = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_DO_NOT_TRACK": "1"}
+    shared = {_CONTROL_ROUTES: "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_DO_NOT_TRACK": "1"}
     if not cpu:
         return shared
     defaults = {
@@ -67,6 +71,7 @@ def engine_command(
     socket_path: Path,
     vllm_keys: Mapping[str, Any],
     *,
+    own_keys: Mapping[str, Any] | None = None,
     cpu: bool,
     max_model_len: int | None = None,
     module: str = VLLM,
@@ -76,12 +81,38 @@ def engine_command(
     Raises:
         ConfigError: a `vllm:` key is wrong.
     """
-    given = {key.replace("-", "_"): value for key, value in vllm_keys.items()}
+    given = merged_keys(vllm_keys, own_keys or {})
     wanted = vllm_flags(given)
     ours = {**_FLAGS, **(_CPU_FLAGS if cpu else {}), "max_model_len": max_model_len}
     flags = [sys.executable, "-m", module, "--model", str(model_dir), "--served-model-name", POLICY]
     flags += ["--uds", str(socket_path), "--logprobs-mode", str(ours.pop("logprobs_mode"))]
     return flags + vllm_flags({key: value for key, value in ours.items() if key not in given}) + wanted
+
+
+def serving_command(
+    model_dir: Path, name: str, host: str, port: int, vllm_keys: Mapping[str, Any], flags: Sequence[str]
+) -> list[str]:
+    """The command line of a server of a trained model, outside of any run.
+
+    Args:
+        model_dir: a Hugging Face model directory.
+        vllm_keys: the run file's `vllm:`; those by which an engine shares a GPU with a trainer are left out.
+        flags: vLLM's own, over those.
+
+    Raises:
+        ConfigError: a `vllm:` key is wrong.
+    """
+    keys = {**(_CPU_FLAGS if is_cpu_build() else {}), **merged_keys(vllm_keys, {})}
+    own = vllm_flags({key: value for key, value in keys.items() if key not in _SHARING})
+    where = ["--served-model-name", name, "--host", host, "--port", str(port)]
+    return [sys.executable, "-m", VLLM, "--model", str(model_dir), *where, *own, *flags]
+
+
+def serving_environment() -> dict[str, str]:
+    """This process' environment with what an engine's has, but without vLLM's control routes."""
+    return dict(os.environ) | {
+        name: value for name, value in engine_environment(cpu=is_cpu_build()).items() if name != _CONTROL_ROUTES
+    }
 
 
 class EngineProcess:
@@ -100,6 +131,7 @@ class EngineProcess:
         *,
         log: Path,
         vllm_keys: Mapping[str, Any] | None = None,
+        own_keys: Mapping[str, Any] | None = None,
         max_model_len: int | None = None,
         env: Mapping[str, str] | None = None,
         module: str = VLLM,
@@ -111,6 +143,7 @@ class EngineProcess:
             socket_path: where it listens; an existing file is removed. vLLM's own sockets are in `rpc` beside it.
             log: its output is appended to it.
             vllm_keys: the run file's `vllm:`.
+            own_keys: the GPU worker's own, over those.
             max_model_len: longest prompt and answer together, in tokens; None: the model's own limit.
             env: added to its environment (`CUDA_VISIBLE_DEVICES`, say).
             module: what is started, by vLLM's flags.
@@ -123,8 +156,13 @@ class EngineProcess:
                 f"{socket_path.parent}: too long for unix sockets; use one of at most {LONGEST_FOLDER} bytes"
             )
         cpu = is_cpu_build()
-        keys = vllm_keys or {}
-        command = engine_command(model_dir, socket_path, keys, cpu=cpu, max_model_len=max_model_len, module=module)
+        command = engine_command(
+            *(model_dir, socket_path, vllm_keys or {}),
+            own_keys=own_keys,
+            cpu=cpu,
+            max_model_len=max_model_len,
+            module=module,
+        )
         await asyncio.to_thread(_make_folders, socket_path)
         own = {"VLLM_RPC_BASE_PATH": str(_own_sockets(socket_path))}
         environment = clean_environment(engine_environment(cpu=cpu) | own | dict(env or {}))

@@ -12,14 +12,24 @@ from typing import Any
 
 import orjson
 
-from relight.types.vllm_keys import check_vllm_keys
+from relight.types.vllm_keys import check_run_file_keys, check_vllm_keys
+
+
+def merged_keys(run_file: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of a run file, and over them the GPU worker's own; written with `_`.
+
+    Raises:
+        ConfigError: naming one that the run file may not set.
+    """
+    check_run_file_keys(run_file)
+    return {key.replace("-", "_"): value for keys in (run_file, own) for key, value in keys.items()}
 
 
 def vllm_flags(keys: Mapping[str, Any]) -> list[str]:
     """Command-line flags for `vllm:` keys, written with `_` or `-`.
 
     Raises:
-        ConfigError: naming a key that vLLM does not know or that a run file may not set.
+        ConfigError: naming a key that vLLM does not know, or that is Relight's to set.
     """
     check_vllm_keys(keys)
     flags: list[str] = []

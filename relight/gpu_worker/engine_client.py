@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 
 from relight.errors import EngineError
-from relight.gpu_worker.checkpoints import WEIGHTS_SUFFIX
+from relight.gpu_worker.complete_directories import WEIGHTS_SUFFIX
 
 _BASE = "http://engine"
 _TAIL_CHARACTERS = 2000

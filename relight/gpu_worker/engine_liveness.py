@@ -10,7 +10,6 @@ import time
 from relight.errors import EngineError
 from relight.gpu_worker.engine_client import EngineClient
 
-CHECK_SECONDS = 5.0
 SILENT_CHECKS = 6
 """Checks in a row without an answer, 5 s each, after which it counts as dead: about a minute."""
 STALLED_CHECKS = 60
@@ -19,6 +18,8 @@ STALLED_CHECKS = 60
 
 class EngineLiveness:
     """Checks one engine."""
+
+    check_seconds = 5.0
 
     def __init__(self, client: EngineClient) -> None:
         self._client = client
@@ -33,7 +34,7 @@ class EngineLiveness:
         Raises:
             EngineError: it has to be started again.
         """
-        if time.monotonic() - self._checked < CHECK_SECONDS:
+        if time.monotonic() - self._checked < self.check_seconds:
             return
         self._silent = 0 if await self._client.health() else self._silent + 1
         self._stalled = self._stalled + 1 if not self._silent and await self._is_stalled() else 0

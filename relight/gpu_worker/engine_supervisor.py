@@ -55,6 +55,7 @@ class EngineSupervisor:
         socket_path: Path,
         logs: Path,
         vllm_keys: Mapping[str, Any],
+        own_keys: Mapping[str, Any],
         module: str = VLLM,
     ) -> None:
         self.db = db
@@ -66,6 +67,7 @@ class EngineSupervisor:
         self.socket_path = socket_path
         self.log_file = logs / "engine.log"
         self.vllm_keys = vllm_keys
+        self.own_keys = own_keys
         self.module = module
         self.engine_id = f"{host}/0"
         self.engine: EngineProcess | None = None
@@ -98,7 +100,7 @@ class EngineSupervisor:
                 except Exception as error:  # if this task ended, updates would never end
                     log.exception(
                         "unexpected error",
-                        extra={"action": "keeper_failed", "run": self.run},
+                        extra={"action": "engine_supervisor_failed", "run": self.run},
                     )
                     await self._record_failure(error)
                 await self._notify_waiters()
@@ -140,7 +142,12 @@ class EngineSupervisor:
         """Start the engine on the newest version and follow that version until the engine dies."""
         newest, weights = await self._verified_export()
         engine = await EngineProcess.start(
-            weights, self.socket_path, log=self.log_file, vllm_keys=self.vllm_keys, module=self.module
+            weights,
+            self.socket_path,
+            log=self.log_file,
+            vllm_keys=self.vllm_keys,
+            own_keys=self.own_keys,
+            module=self.module,
         )
         self.engine, self._resume, self._failed_resumes = engine, None, 0
         try:
@@ -225,7 +232,11 @@ class EngineSupervisor:
         try:
             newest = await self._newest_version()
         except PostgresError as error:
-            log.warning("can't check for a newer version: %s", error, extra={"action": "keeper_waits", "run": self.run})
+            log.warning(
+                "can't check for a newer version: %s",
+                error,
+                extra={"action": "engine_supervisor_waits", "run": self.run},
+            )
             return None
         return newest if self.version is not None and newest.version > self.version else None
 

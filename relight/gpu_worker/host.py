@@ -13,6 +13,8 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from temporalio import activity
+
 from relight.errors import (
     DiskFullError,
     EngineError,
@@ -21,9 +23,9 @@ from relight.errors import (
     PostgresError,
     RelightError,
 )
-from relight.gpu_worker.checkpoints import weights_digest_of
+from relight.gpu_worker.complete_directories import weights_digest_of
 from relight.gpu_worker.disk_space import DiskSpace
-from relight.gpu_worker.engine_args import shares_gpu
+from relight.gpu_worker.engine_args import merged_keys, shares_gpu
 from relight.gpu_worker.engine_supervisor import EngineSupervisor, socket_path
 from relight.gpu_worker.policy_update import PolicyUpdate
 from relight.gpu_worker.step_trainer import StepTrainer
@@ -37,6 +39,7 @@ from relight.store.runs.lifecycle import lock_wanted
 from relight.store.runs.rows import get_run
 from relight.store.training import ledger
 from relight.store.training.plans import begin_update
+from relight.types import names
 from relight.types.names import POLICY
 from relight.types.payloads import EngineState, GpuClaim, RunRequest, StepInput, UpdateResult
 from relight.types.run_file import RunFile
@@ -69,7 +72,7 @@ class ServedRun:
 
 
 class GpuHost:
-    """Claims, engines and updates of one host."""
+    """Claims, engines and updates of one host: its activities, of which the claim is on the queue of all hosts."""
 
     def __init__(self, db: Database, settings: Settings, name: str, task_queue: str) -> None:
         self.db = db
@@ -93,7 +96,7 @@ class GpuHost:
         """Until cancelled, report that the host is alive, serve the run on record, and take over runs of lost hosts."""
         async for _ in Every(HEARTBEAT_SECONDS):
             with logged(log, "%s", RelightError, action="host_check_failed"), suppress(PostgresError):
-                row = await self.db.row("beat_host", self.name)
+                row = await self.db.row("heartbeat_host", self.name)
                 if row and self.service and row["run"] != self.service.run:
                     await self._end_unassigned_service()
                 elif row and row["over"]:  # the run has ended, but its release did not arrive
@@ -101,6 +104,7 @@ class GpuHost:
                 elif row and not row["serves"] and self.service is None:
                     await self._take_over_lost_run()
 
+    @activity.defn(name=names.CLAIM_GPU)
     async def claim(self, request: RunRequest) -> GpuClaim:
         """Give the host to a run, or say which run has it (rule 15)."""
         async with self.db.transaction() as tx:
@@ -125,6 +129,7 @@ class GpuHost:
             await tx.execute("assign_host", self.name, request.run, request.epoch, "starting")
         return GpuClaim(granted=True, host=self.name, task_queue=self.task_queue)
 
+    @activity.defn(name=names.PREPARE_ENGINES)
     async def prepare(self, request: RunRequest) -> EngineState:
         """Start engine and trainer side by side; return when the engine serves the newest version.
 
@@ -152,24 +157,25 @@ class GpuHost:
         await self.db.execute("set_host_state", self.name, "ready", None)
         return EngineState(engines=1, version=service.engines.version or 0)
 
-    async def update(self, place: StepInput) -> UpdateResult:
+    @activity.defn(name=names.UPDATE_POLICY)
+    async def update(self, request: StepInput) -> UpdateResult:
         """Make a policy version (`policy_update.py` has the order).
 
         Raises:
             DiskFullError: the disk of the run's folder is full.
         """
-        if self.service and self.service.run == place.run:
+        if self.service and self.service.run == request.run:
             self.service.disk_space.check()
-        await begin_update(self.db, place)
-        await self._require_assigned(place.run)
-        service = await self._serve(place.run)
+        await begin_update(self.db, request)
+        await self._require_assigned(request.run)
+        service = await self._serve(request.run)
         async with service.update_lock, self._disk_space(service, "updating"):
             update = await self._policy_update(service)
-            last = place.step == (await get_run(self.db, place.run)).total_steps
+            last = request.step == (await get_run(self.db, request.run)).total_steps
             return await update.make_version(
-                place.step,
-                checkpoint=last or place.step % service.file.checkpoint_every == 0,
-                share_gpu=shares_gpu(service.file.vllm),
+                request.step,
+                checkpoint=last or request.step % service.file.checkpoint_every == 0,
+                share_gpu=shares_gpu(merged_keys(service.file.vllm, self.settings.gpu_vllm)),
             )
 
     @asynccontextmanager
@@ -179,24 +185,26 @@ class GpuHost:
             with service.disk_space.required():
                 yield
         except DiskFullError as error:
-            log.warning("run %s waits: %s", service.run, error, extra={"action": "no_room", "run": service.run})
+            log.warning("run %s waits: %s", service.run, error, extra={"action": "disk_full", "run": service.run})
             with suppress(PostgresError):  # it may be on the same disk
                 await self.db.execute("set_waiting", service.run, error.message, phase)
             raise
 
-    async def release(self, request: RunRequest) -> None:
+    @activity.defn(name=names.RELEASE_GPU)
+    async def release(self, request: RunRequest) -> RunRequest:
         """Stop serving a run, unless a newer epoch of it has claimed the host meanwhile."""
         async with self.db.transaction() as tx:
             row = await tx.row("lock_host", self.name)
             if row and row["run"] == request.run and (row["epoch"] or 0) > request.epoch:
                 log.warning("run %s is not released: epoch %s is no longer current", request.run, request.epoch)
-                return
+                return request
         if self.service and self.service.run == request.run:
             await self._end_service()
         async with self.db.transaction() as tx:
             row = await tx.row("lock_host", self.name)
             if row and row["run"] == request.run and (row["epoch"] or 0) <= request.epoch:
                 await tx.execute("assign_host", self.name, None, None, "idle")
+        return request
 
     async def close(self) -> None:
         """End engine and trainer; the host's row keeps what it served."""
@@ -298,6 +306,7 @@ class GpuHost:
             socket_path=socket_path(self.settings.home),
             logs=folder,
             vllm_keys=file.vllm,
+            own_keys=self.settings.gpu_vllm,
             module=self.settings.engine_module,
         )
         service.engine_task = asyncio.create_task(service.engines.supervise(), name=f"engine of {run}")
@@ -318,6 +327,7 @@ class GpuHost:
                     service.model_dir,
                     service.folder / "trainer",
                     verl_keys=service.file.verl,
+                    own_keys=self.settings.gpu_verl,
                     log=service.folder / "trainer.log",
                     module=self.settings.trainer_module,
                     on_progress=lambda text: log.info("trainer: %s", text, extra=extra),

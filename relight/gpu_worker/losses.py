@@ -55,105 +55,96 @@ class RejectedSteps:
         return int(tokens)
 
 
-def weighted_ppo_loss(
-    config: ActorConfig,
-    kept: list[torch.Tensor],
-    model_output: dict[str, Any],
-    data: TensorDict,
-    dp_group: Any = None,
-) -> tuple[torch.Tensor, dict[str, Any]]:
-    """verl's `ppo_loss` over a micro-batch in which the losses of a row are multiplied by its `row_weight`.
+Loss = tuple[torch.Tensor, dict[str, Any]]
+"""A loss and its metrics."""
+
+
+class WeightedPpoLoss:
+    """verl's `ppo_loss`, called with micro-batches in which the losses of a row are multiplied by its `row_weight`.
 
     A loss that rejects tokens by itself adds to `kept` how many it kept.
     """
-    config.global_batch_info.update(
-        {name: data[name] for name in ("dp_size", "batch_num_tokens", "global_batch_size")},
-        loss_scale_factor=config.loss_scale_factor,
-    )
-    log_prob = no_padding_2_padding(model_output["log_probs"], data)
-    mask = data["response_mask"].to(bool)
-    factor = data["row_weight"].unsqueeze(1).expand_as(log_prob)
-    policy_loss, means = _policy_loss(config, kept, data, log_prob, mask, factor)
-    metrics: dict[str, Any] = Metric.from_dict(means, aggregation=AggregationType.MEAN)
-    sums: dict[str, Any] = {"actor/pg_loss": policy_loss}
-    loss = policy_loss
-    if (entropy := model_output.get("entropy")) is not None:
-        sums["actor/entropy_loss"] = _aggregated(config, no_padding_2_padding(entropy, data) * factor, mask)
-        loss = loss - config.entropy_coeff * sums["actor/entropy_loss"]
-    if config.use_kl_loss:
-        divergence = _kl_penalty(log_prob, data["ref_log_prob"], kl_penalty=config.kl_loss_type)
-        sums["kl_loss"] = _aggregated(config, divergence * factor, mask)
-        loss = loss + config.kl_loss_coef * sums["kl_loss"]
-    totals: dict[str, Any] = {name: float(value.detach()) for name, value in sums.items()}
-    return loss, metrics | Metric.from_dict(totals, aggregation=AggregationType.SUM)
 
+    def __init__(self, config: ActorConfig, kept: list[torch.Tensor]) -> None:
+        self.config = config
+        self.kept = kept
 
-def _aggregated(config: ActorConfig, losses: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    return agg_loss(loss_mat=losses, loss_mask=mask, loss_agg_mode=config.loss_agg_mode, **config.global_batch_info)
-
-
-def _policy_loss(
-    config: ActorConfig,
-    kept: list[torch.Tensor],
-    data: TensorDict,
-    log_prob: torch.Tensor,
-    mask: torch.Tensor,
-    factor: torch.Tensor,
-) -> tuple[torch.Tensor, dict[str, Any]]:
-    mode = config.policy_loss.loss_mode
-    if mode == "bypass_mode":
-        return _bypass_loss(config, kept, data, log_prob, mask, factor)
-    loss, metrics = _policy_loss_fn(mode)(
-        old_log_prob=data["old_log_probs"],
-        log_prob=log_prob,
-        advantages=data["advantages"],
-        response_mask=mask,
-        loss_agg_mode=config.loss_agg_mode,
-        config=config,
-        rollout_is_weights=data.get("rollout_is_weights", 1.0) * factor,
-    )
-    if mode == "geo_mean":  # verl takes the mean over the rows of the micro-batch, not over those of the mini-batch
-        loss = loss * len(mask) * data["dp_size"] / data["global_batch_size"]
-    return loss, metrics
-
-
-def _bypass_loss(
-    config: ActorConfig,
-    kept: list[torch.Tensor],
-    data: TensorDict,
-    log_prob: torch.Tensor,
-    mask: torch.Tensor,
-    factor: torch.Tensor,
-) -> tuple[torch.Tensor, dict[str, Any]]:
-    """verl's `bypass_mode` loss, which has no place for a factor: the sampler's logprobs are the old policy's."""
-    wanted = config.policy_loss.rollout_correction
-    with torch.no_grad():
-        proto, accepted, measured = compute_rollout_correction_and_rejection_mask(
-            old_log_prob=log_prob,
-            # In a micro-batch that only fills a gap nothing is trained, and verl wants a token to measure.
-            rollout_log_prob=torch.where(mask, data["old_log_probs"], log_prob),
-            response_mask=mask if bool(mask.any()) else torch.ones_like(mask),
-            rollout_is=wanted.rollout_is,
-            rollout_is_threshold=wanted.rollout_is_threshold,
-            rollout_rs=wanted.rollout_rs,
-            rollout_rs_threshold=wanted.rollout_rs_threshold,
+    def __call__(self, model_output: dict[str, Any], data: TensorDict, dp_group: Any = None) -> Loss:
+        """The loss of a micro-batch."""
+        config = self.config
+        config.global_batch_info.update(
+            {name: data[name] for name in ("dp_size", "batch_num_tokens", "global_batch_size")},
+            loss_scale_factor=config.loss_scale_factor,
         )
-    trained = mask & accepted
-    kept.append(trained.sum())
-    given = {
-        "log_prob": log_prob,
-        "advantages": data["advantages"],
-        "response_mask": trained,
-        "loss_agg_mode": config.loss_agg_mode,
-        "config": config,
-    }
-    if wanted.loss_type == "reinforce":
-        corrected = factor if proto is None else factor * proto.batch["rollout_is_weights"]
-        loss, metrics = compute_policy_loss_reinforce(
-            rollout_log_prob=data["old_log_probs"], rollout_is_weights=corrected, **given
+        log_prob = no_padding_2_padding(model_output["log_probs"], data)
+        mask = data["response_mask"].to(bool)
+        factor = data["row_weight"].unsqueeze(1).expand_as(log_prob)
+        policy_loss, means = self._policy_loss(data, log_prob, mask, factor)
+        metrics: dict[str, Any] = Metric.from_dict(means, aggregation=AggregationType.MEAN)
+        sums: dict[str, Any] = {"actor/pg_loss": policy_loss}
+        loss = policy_loss
+        if (entropy := model_output.get("entropy")) is not None:
+            sums["actor/entropy_loss"] = self._aggregated(no_padding_2_padding(entropy, data) * factor, mask)
+            loss = loss - config.entropy_coeff * sums["actor/entropy_loss"]
+        if config.use_kl_loss:
+            divergence = _kl_penalty(log_prob, data["ref_log_prob"], kl_penalty=config.kl_loss_type)
+            sums["kl_loss"] = self._aggregated(divergence * factor, mask)
+            loss = loss + config.kl_loss_coef * sums["kl_loss"]
+        totals: dict[str, Any] = {name: float(value.detach()) for name, value in sums.items()}
+        return loss, metrics | Metric.from_dict(totals, aggregation=AggregationType.SUM)
+
+    def _aggregated(self, losses: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        config = self.config
+        return agg_loss(loss_mat=losses, loss_mask=mask, loss_agg_mode=config.loss_agg_mode, **config.global_batch_info)
+
+    def _policy_loss(self, data: TensorDict, log_prob: torch.Tensor, mask: torch.Tensor, factor: torch.Tensor) -> Loss:
+        config = self.config
+        mode = config.policy_loss.loss_mode
+        if mode == "bypass_mode":
+            return self._bypass_loss(data, log_prob, mask, factor)
+        loss, metrics = _policy_loss_fn(mode)(
+            old_log_prob=data["old_log_probs"],
+            log_prob=log_prob,
+            advantages=data["advantages"],
+            response_mask=mask,
+            loss_agg_mode=config.loss_agg_mode,
+            config=config,
+            rollout_is_weights=data.get("rollout_is_weights", 1.0) * factor,
         )
-    else:  # the ratio corrects already
-        loss, metrics = _policy_loss_fn("vanilla")(
-            old_log_prob=data["old_log_probs"], rollout_is_weights=factor, **given
-        )
-    return loss, metrics | measured
+        if mode == "geo_mean":  # verl takes the mean over the rows of the micro-batch, not over those of the mini-batch
+            loss = loss * len(mask) * data["dp_size"] / data["global_batch_size"]
+        return loss, metrics
+
+    def _bypass_loss(self, data: TensorDict, log_prob: torch.Tensor, mask: torch.Tensor, factor: torch.Tensor) -> Loss:
+        """verl's `bypass_mode` loss, which has no place for a factor: the sampler's logprobs are the old policy's."""
+        config, wanted = self.config, self.config.policy_loss.rollout_correction
+        with torch.no_grad():
+            proto, accepted, measured = compute_rollout_correction_and_rejection_mask(
+                old_log_prob=log_prob,
+                # In a micro-batch that only fills a gap nothing is trained, and verl wants a token to measure.
+                rollout_log_prob=torch.where(mask, data["old_log_probs"], log_prob),
+                response_mask=mask if bool(mask.any()) else torch.ones_like(mask),
+                rollout_is=wanted.rollout_is,
+                rollout_is_threshold=wanted.rollout_is_threshold,
+                rollout_rs=wanted.rollout_rs,
+                rollout_rs_threshold=wanted.rollout_rs_threshold,
+            )
+        trained = mask & accepted
+        self.kept.append(trained.sum())
+        given = {
+            "log_prob": log_prob,
+            "advantages": data["advantages"],
+            "response_mask": trained,
+            "loss_agg_mode": config.loss_agg_mode,
+            "config": config,
+        }
+        if wanted.loss_type == "reinforce":
+            corrected = factor if proto is None else factor * proto.batch["rollout_is_weights"]
+            loss, metrics = compute_policy_loss_reinforce(
+                rollout_log_prob=data["old_log_probs"], rollout_is_weights=corrected, **given
+            )
+        else:  # the ratio corrects already
+            loss, metrics = _policy_loss_fn("vanilla")(
+                old_log_prob=data["old_log_probs"], rollout_is_weights=factor, **given
+            )
+        return loss, metrics | measured

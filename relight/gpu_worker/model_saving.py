@@ -2,7 +2,7 @@
 
 An export is the given model directory with other weights: configuration and tokenizer are copied byte for byte,
 because a tokenizer that is saved again may differ. A checkpoint is verl's own: weights, optimizer,
-scheduler and random state of each rank. Both become visible only when they are complete (`checkpoints.py`).
+scheduler and random state of each rank. Both become visible only when they are complete (`complete_directories.py`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from verl.utils.fsdp_utils import get_fsdp_full_state_dict
 from verl.utils.transformers_compat import drop_tied_target_keys
 
 from relight.errors import CheckpointError
-from relight.gpu_worker.checkpoints import Manifest, commit, temporary_name, write_manifest
+from relight.gpu_worker.complete_directories import Manifest, commit, temporary_name, write_manifest
 
 _WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".h5", ".msgpack", ".index.json")
 _SHARD_SIZE = "4GB"

@@ -21,7 +21,7 @@ import fsspec
 
 from relight.errors import CheckpointError, ConfigError, RelightError, StorageError
 from relight.faults import FaultPoint, fault_point
-from relight.gpu_worker.checkpoints import MANIFEST, Manifest, commit, parse_manifest, temporary_name, verify
+from relight.gpu_worker.complete_directories import MANIFEST, Manifest, commit, parse_manifest, temporary_name, verify
 
 _TRANSFERS = 4
 _LISTING_OFF = {"use_listings_cache": False}
@@ -83,11 +83,6 @@ class ObjectStorage:
             return commit(temporary, final)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
-
-    def has(self, name: str) -> bool:
-        """Whether there is a complete directory; its content is not checked."""
-        with self._reached(name):
-            return bool(self._files.exists(self._path(name, MANIFEST)))
 
     def names(self, name: str) -> set[str]:
         """The directories two levels below, as `<version>/<kind>`, complete or not."""

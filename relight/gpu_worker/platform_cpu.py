@@ -104,6 +104,6 @@ class _CpuPlatform:
         return False
 
     def _nothing(self, *_: Any, **__: Any) -> None:
-        """For what a CPU has nothing of."""
+        """A no-op, for functions that a CPU does not need."""
 
     set_device = synchronize = set_allocator_settings = empty_cache = profiler_start = profiler_stop = cudart = _nothing

@@ -13,12 +13,14 @@ from contextlib import asynccontextmanager, nullcontext
 
 from relight.errors import LeaseLostError, PostgresError
 from relight.faults import FaultPoint, fault_point
-from relight.gpu_worker.checkpoints import read_manifest
+from relight.gpu_worker.complete_directories import read_manifest
 from relight.gpu_worker.engine_supervisor import EngineSupervisor
-from relight.gpu_worker.retention import VersionRetention
+from relight.gpu_worker.file_retention import VersionRetention
 from relight.gpu_worker.step_trainer import StepTrainer, describe
+from relight.gpu_worker.stopwatch import Stopwatch
 from relight.gpu_worker.version_files import CHECKPOINT
 from relight.store.database import Database
+from relight.store.storable import finite
 from relight.store.training import ledger
 from relight.store.training.ledger import Version
 from relight.store.training.plans import ResolvedPlan
@@ -29,20 +31,6 @@ from relight.types.run_file import Checkpoints
 log = logging.getLogger(__name__)
 
 LEASE_SECONDS = 30.0
-
-
-class Stopwatch:
-    """Seconds by phase."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self._at = time.monotonic()
-
-    def lap(self, phase: str) -> None:
-        """Add the time since the last lap to this phase."""
-        now = time.monotonic()
-        self.seconds[phase] = self.seconds.get(phase, 0.0) + now - self._at
-        self._at = now
 
 
 class PolicyUpdate:
@@ -78,7 +66,8 @@ class PolicyUpdate:
         await ledger.record_step(self.db, self.run, step, metrics, watch.seconds)
         fault_point(FaultPoint.STEP_RECORDED)
         await VersionRetention(self.db, self.files).delete_unneeded(self.run, self.keep)
-        return await self._result(step, watch)
+        row = await ledger.get_step(self.db, self.run, step)
+        return UpdateResult(version=step, unchanged=row["unchanged"], reward_mean=row["metrics"].get("reward_mean"))
 
     async def repair_export(self, version: int) -> None:
         """Write the export of a recorded version again, because its files are damaged."""
@@ -126,7 +115,7 @@ class PolicyUpdate:
             metrics = await self.steps.apply(step)
             fault_point(FaultPoint.TRAINED)
             watch.lap("update")
-            metrics = ledger.finite(metrics | ({"replayed_steps": float(replayed)} if replayed else {}))
+            metrics = finite(metrics | ({"replayed_steps": float(replayed)} if replayed else {}))
             batch = (await ledger.get_step(self.db, self.run, step))["batch_hash"]
             folder = self.files.stage(step, lease[2])
             return await self.steps.save(step, folder, checkpoint, {"batch": batch, "metrics": metrics}), metrics
@@ -166,15 +155,3 @@ class PolicyUpdate:
         log.error("lease %s was lost", name, extra={"action": "lease_lost", "run": self.run})
         await self.steps.trainer.kill()
         owner.cancel()
-
-    async def _result(self, step: int, watch: Stopwatch) -> UpdateResult:
-        row = await ledger.get_step(self.db, self.run, step)
-        metrics = row["metrics"]
-        return UpdateResult(
-            version=step,
-            unchanged=row["unchanged"],
-            rows=int(metrics.get("rows", 0)),
-            rollouts=int(metrics.get("trained", 0)),
-            reward_mean=metrics.get("reward_mean"),
-            seconds={name: round(value, 3) for name, value in watch.seconds.items()},
-        )

@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from relight.adapter.rows import Generation, TrainingRow, merge_breaks, rows_of
+from relight.adapter.training_rows import Generation, TrainingRow, merge_breaks, rows_of
 from relight.errors import CheckpointError
-from relight.gpu_worker.checkpoints import Manifest
+from relight.gpu_worker.complete_directories import Manifest
+from relight.gpu_worker.row_file import row_weights
 from relight.gpu_worker.trainer_client import TrainerProcess
-from relight.gpu_worker.training_rows import row_weights
 from relight.gpu_worker.version_files import CHECKPOINT, EXPORT, VersionFiles
 from relight.store.database import Database
 from relight.store.training import ledger
@@ -154,9 +154,9 @@ class StepTrainer:
         await self.trainer.load(0)
         return 0
 
-    async def _loaded(self, version: Version, place: str) -> bool:
+    async def _loaded(self, version: Version, location: str) -> bool:
         try:
-            directory = await self.files.open(place, version.checkpoint_digest)
+            directory = await self.files.open(location, version.checkpoint_digest)
             await self.trainer.load(version.version, checkpoint_dir=directory)
         except CheckpointError as error:
             log.warning("%s; an older one is used", error, extra={"action": "checkpoint_refused", "run": self.run})

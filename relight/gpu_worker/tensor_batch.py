@@ -16,8 +16,8 @@ import torch
 from tensordict import TensorDict
 from verl.utils import tensordict_utils as tu
 
-from relight.adapter.rows import TrainingRow
-from relight.gpu_worker.training_rows import count_sequences, row_weights
+from relight.adapter.training_rows import TrainingRow
+from relight.gpu_worker.row_file import count_sequences, row_weights
 from relight.types.hyperparameters import Hyperparameters, LossSequence
 
 FILLER = -1

@@ -7,10 +7,7 @@ the learning rate from step to step, and starts each update from a given seed. I
 
 from __future__ import annotations
 
-import functools
-import math
 import random
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -31,15 +28,17 @@ from verl.workers.config import (
 from verl.workers.config.actor import PolicyLossConfig
 from verl.workers.engine_workers import TrainingWorker
 
-from relight.adapter.rows import TrainingRow
+from relight.adapter.training_rows import TrainingRow
 from relight.errors import CheckpointError, ConfigError, TrainerError
-from relight.gpu_worker.checkpoints import Manifest, verify
+from relight.gpu_worker.complete_directories import verify
 from relight.gpu_worker.corrections import correct_mismatch
-from relight.gpu_worker.losses import RejectedSteps, weighted_ppo_loss
+from relight.gpu_worker.losses import RejectedSteps, WeightedPpoLoss
 from relight.gpu_worker.model_saving import write_agreed, write_checkpoint, write_export
+from relight.gpu_worker.stopwatch import Stopwatch
 from relight.gpu_worker.tensor_batch import Batch, make_batch, mini_batches, pack, part_of
 from relight.gpu_worker.trainer_logprobs import logprobs_of
-from relight.gpu_worker.trainer_messages import TrainerState, TrainResult
+from relight.gpu_worker.trainer_messages import Saved, TrainerState, TrainResult
+from relight.store.storable import finite
 from relight.types.hyperparameters import (
     NONFINITE_STEPS,
     OPTIMIZER_STEPS,
@@ -110,25 +109,21 @@ class Trainer:
         self._expect_before(version)
         self.version = version
 
-    def save(
-        self, export_dir: Path | None, checkpoint_dir: Path | None, meta: dict[str, Any]
-    ) -> dict[str, Manifest | None]:
+    def save(self, export_dir: Path | None, checkpoint_dir: Path | None, meta: dict[str, Any]) -> Saved:
         """Write what was asked for, each complete or not at all."""
         if self.version is None:
             raise TrainerError("the trainer holds no version to save: load one first")
         meta = {**meta, "version": self.version, "ranks": torch.distributed.get_world_size()}
         engine = self._engine
-        written: dict[str, Manifest | None] = {"export": None, "checkpoint": None}
-        if export_dir is not None:
-            written["export"] = write_export(engine, self.model_dir, export_dir, meta)
-        if checkpoint_dir is not None:
-            written["checkpoint"] = write_checkpoint(engine, checkpoint_dir, self.version, meta)
-        return written
+        return Saved(
+            export=write_export(engine, self.model_dir, export_dir, meta) if export_dir else None,
+            checkpoint=write_checkpoint(engine, checkpoint_dir, self.version, meta) if checkpoint_dir else None,
+        )
 
     def train(self, version: int, rows: list[TrainingRow], numbers: Hyperparameters, seed: int) -> TrainResult:
         """Make `version` out of the one before it."""
         self._check_update(version, rows, numbers)
-        clock = _Clock()
+        clock = Stopwatch()
         seed_everything(seed)
         batch = make_batch(rows, numbers.loss_agg_mode, numbers.sequence)
         clock.lap("rows")
@@ -158,7 +153,7 @@ class Trainer:
         collected: dict[str, Any] = {}
         steps: dict[str, float] = dict.fromkeys(STEP_COUNTS, 0.0)
         with RejectedSteps(self._engine) as rejected:
-            self.worker.set_loss_fn(functools.partial(weighted_ppo_loss, config, rejected.kept))
+            self.worker.set_loss_fn(WeightedPpoLoss(config, rejected.kept))
             for epoch in range(numbers.ppo_epochs):
                 for indices in mini_batches(batch.rows, numbers, seed + epoch):
                     kind, metrics = self._try_step(batch, indices, numbers, seed, rejected)
@@ -300,26 +295,8 @@ def set_optimizer(engine: Any, numbers: Hyperparameters) -> None:
     engine.lr_scheduler.base_lrs = [numbers.learning_rate] * len(engine.optimizer.param_groups)
 
 
-def finite(values: Mapping[str, float]) -> dict[str, float]:
-    """The finite values, which JSON can represent."""
-    return {name: value for name, value in values.items() if math.isfinite(value)}
-
-
 def seed_everything(seed: int) -> None:
     """Seed all random number generators."""
     random.seed(seed)
     np.random.seed(seed % 2**32)
     torch.manual_seed(seed)
-
-
-class _Clock:
-    """Seconds between laps, by name."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self._last = time.perf_counter()
-
-    def lap(self, name: str) -> None:
-        now = time.perf_counter()
-        self.seconds[name] = now - self._last
-        self._last = now

@@ -19,16 +19,15 @@ from typing import Any
 import orjson
 
 from relight import errors
-from relight.adapter.rows import TrainingRow
+from relight.adapter.training_rows import TrainingRow
 from relight.errors import RelightError, TrainerError
-from relight.gpu_worker.checkpoints import Manifest
 from relight.gpu_worker.child_environment import clean_environment
+from relight.gpu_worker.row_file import write_rows
 from relight.gpu_worker.trainer_messages import Saved, TrainerState, TrainResult
 from relight.gpu_worker.trainer_rank import Rank, default_threads, rank_environment
-from relight.gpu_worker.training_rows import write_rows
 from relight.models import check_model
 from relight.processes.child import log_tail
-from relight.types.verl_keys import flatten_verl_keys, startup_keys
+from relight.types.verl_keys import merged_startup_keys
 
 Progress = Callable[[str], None]
 
@@ -59,6 +58,7 @@ class TrainerProcess:
         ranks: int = 1,
         env: Mapping[str, str] | None = None,
         verl_keys: Mapping[str, Any] | None = None,
+        own_keys: Mapping[str, Any] | None = None,
         threads: int | None = None,
         log: Path | None = None,
         on_progress: Progress | None = None,
@@ -72,6 +72,7 @@ class TrainerProcess:
             ranks: processes that share the model, one for each GPU.
             env: added to the clean environment.
             verl_keys: the run file's `verl:`; those that verl reads at the start are used, the others ignored here.
+            own_keys: the GPU worker's own, beside those.
             threads: of torch in each rank; by default two, or as many as there are cores.
             log: by default `trainer.log` in `workdir`.
             on_progress: called with a short text for each phase of the start.
@@ -82,7 +83,7 @@ class TrainerProcess:
             ModelError: the model directory lacks a file.
             TrainerError: the trainer did not start; with the end of its log.
         """
-        keys = startup_keys(flatten_verl_keys(verl_keys or {}))
+        keys = merged_startup_keys(verl_keys or {}, own_keys or {})
         await asyncio.to_thread(workdir.mkdir, parents=True, exist_ok=True)
         log = log or workdir / "trainer.log"
         trainer = cls([], workdir, log)
@@ -118,10 +119,9 @@ class TrainerProcess:
         Raises:
             CheckpointError: files are damaged, of another version, or of another number of ranks.
         """
-        state = await self._ask(
-            "load", version=version, model_dir=_text(model_dir), checkpoint_dir=_text(checkpoint_dir)
+        return TrainerState(
+            **await self._ask("load", version=version, model_dir=model_dir, checkpoint_dir=checkpoint_dir)
         )
-        return TrainerState(**state)
 
     async def agree(self, version: int, export_dir: Path) -> int:
         """Adjust the held weights to their export, element by element; returns how many elements differed.
@@ -135,7 +135,7 @@ class TrainerProcess:
         """
         scratch = self._workdir / f"agreed-{version}"
         try:
-            return await self._ask("agree", version=version, export_dir=_text(export_dir), scratch_dir=_text(scratch))
+            return await self._ask("agree", version=version, export_dir=export_dir, scratch_dir=scratch)
         finally:
             await asyncio.to_thread(shutil.rmtree, scratch, True)
 
@@ -174,8 +174,8 @@ class TrainerProcess:
             result = await self._ask(
                 "train",
                 version=version,
-                rows_file=str(rows_file),
-                logprobs_file=str(logprobs_file),
+                rows_file=rows_file,
+                logprobs_file=logprobs_file,
                 hyperparameters=dict(hyperparameters),
                 seed=seed,
             )
@@ -200,10 +200,8 @@ class TrainerProcess:
 
         Each directory appears when it is complete. `meta` goes into the manifests, with `version` and `ranks`.
         """
-        written = await self._ask(
-            "save", export_dir=_text(export_dir), checkpoint_dir=_text(checkpoint_dir), meta=dict(meta or {})
-        )
-        return Saved(**{name: Manifest(**content) if content else None for name, content in written.items()})
+        written = await self._ask("save", export_dir=export_dir, checkpoint_dir=checkpoint_dir, meta=dict(meta or {}))
+        return Saved.model_validate(written)
 
     async def stop(self) -> None:
         """End the trainer; a command under way is lost."""
@@ -235,7 +233,7 @@ class TrainerProcess:
 
     async def _wait_ready(self, on_progress: Progress) -> None:
         await asyncio.gather(
-            *(self._ready(rank, (lambda _: None) if place else on_progress) for place, rank in enumerate(self._ranks))
+            *(self._ready(rank, (lambda _: None) if number else on_progress) for number, rank in enumerate(self._ranks))
         )
 
     async def _ready(self, rank: Rank, on_progress: Progress) -> None:
@@ -256,7 +254,7 @@ class TrainerProcess:
         async with self._one_at_a_time:
             if not self.alive:
                 raise self._died()
-            line = orjson.dumps({"id": next(self._ids), "do": do, "arguments": arguments}) + b"\n"
+            line = orjson.dumps({"id": next(self._ids), "do": do, "arguments": arguments}, default=str) + b"\n"
             try:
                 replies = await self._exchange(line)
             except BaseException:
@@ -296,10 +294,6 @@ class TrainerProcess:
         codes = ", ".join(str(rank.child.returncode) for rank in self._ranks if not rank.child.alive)
         end = f"end of {self._log}:\n{log_tail(self._log)}"
         return TrainerError(f"the trainer process ended (exit code {codes}); {end}")
-
-
-def _text(path: Path | None) -> str | None:
-    return None if path is None else str(path.absolute())
 
 
 def _error(given: Mapping[str, str]) -> RelightError:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from relight.gpu_worker.checkpoints import Manifest
+from pydantic import BaseModel, ConfigDict
+
+from relight.gpu_worker.complete_directories import Manifest
 
 
 @dataclass(frozen=True)
@@ -30,9 +32,10 @@ class TrainResult:
     """Where the time went."""
 
 
-@dataclass(frozen=True)
-class Saved:
+class Saved(BaseModel):
     """The manifests of what was written."""
 
-    export: Manifest | None
-    checkpoint: Manifest | None
+    model_config = ConfigDict(frozen=True)
+
+    export: Manifest | None = None
+    checkpoint: Manifest | None = None

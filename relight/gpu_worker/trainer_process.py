@@ -20,10 +20,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import orjson
+from pydantic import validate_call
 
 from relight.errors import RelightError
+from relight.gpu_worker.row_file import read_rows
 from relight.gpu_worker.trainer_messages import TrainerState
-from relight.gpu_worker.training_rows import read_rows
 from relight.types.hyperparameters import parse_hyperparameters
 from relight.types.verl_keys import flatten_verl_keys
 
@@ -63,7 +64,7 @@ class Commands:
     def answer(self, command: dict[str, Any]) -> dict[str, Any]:
         """Run one command, and turn its result or error into a reply."""
         try:
-            run = getattr(self, f"do_{command['do']}")
+            run = validate_call(getattr(self, f"do_{command['do']}"))  # makes paths of texts
             return {"id": command["id"], "ok": True, "result": run(**command["arguments"])}
         except RelightError as error:
             return _failed(command, type(error).__name__, str(error))
@@ -75,16 +76,15 @@ class Commands:
     def do_state(self) -> TrainerState:
         return self._trainer.state()
 
-    def do_load(self, version: int, model_dir: str | None, checkpoint_dir: str | None) -> TrainerState:
+    def do_load(self, version: int, model_dir: Path | None, checkpoint_dir: Path | None) -> TrainerState:
         if checkpoint_dir is not None:
-            self._trainer.load_checkpoint(version, Path(checkpoint_dir))
+            self._trainer.load_checkpoint(version, checkpoint_dir)
         else:
-            directory = Path(model_dir) if model_dir else self._trainer.model_dir
-            self._trainer.load_model(version, directory)
+            self._trainer.load_model(version, model_dir or self._trainer.model_dir)
         return self._trainer.state()
 
-    def do_agree(self, version: int, export_dir: str, scratch_dir: str) -> int:
-        return self._trainer.agree(version, Path(export_dir), Path(scratch_dir))
+    def do_agree(self, version: int, export_dir: Path, scratch_dir: Path) -> int:
+        return self._trainer.agree(version, export_dir, scratch_dir)
 
     def do_advantages(
         self, estimator: str, rewards: list[float], groups: list[str], options: dict[str, Any]
@@ -94,25 +94,20 @@ class Commands:
         return compute_advantages(estimator, rewards, groups, options)
 
     def do_train(
-        self, version: int, rows_file: str, logprobs_file: str, hyperparameters: dict[str, Any], seed: int
+        self, version: int, rows_file: Path, logprobs_file: Path, hyperparameters: dict[str, Any], seed: int
     ) -> dict[str, Any]:
         numbers = parse_hyperparameters(hyperparameters)
-        update = self._trainer.train(version, read_rows(Path(rows_file)), numbers, seed)
+        update = self._trainer.train(version, read_rows(rows_file), numbers, seed)
         if os.environ["RANK"] == "0":
-            Path(logprobs_file).write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in update.logprobs))
+            logprobs_file.write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in update.logprobs))
         return {"metrics": update.metrics, "seconds": update.seconds}
 
     def do_keep(self, version: int) -> TrainerState:
         self._trainer.keep(version)
         return self._trainer.state()
 
-    def do_save(
-        self, export_dir: str | None, checkpoint_dir: str | None, meta: dict[str, Any]
-    ) -> dict[str, dict[str, Any] | None]:
-        written = self._trainer.save(
-            Path(export_dir) if export_dir else None, Path(checkpoint_dir) if checkpoint_dir else None, meta
-        )
-        return {name: manifest.model_dump() if manifest else None for name, manifest in written.items()}
+    def do_save(self, export_dir: Path | None, checkpoint_dir: Path | None, meta: dict[str, Any]) -> dict[str, Any]:
+        return self._trainer.save(export_dir, checkpoint_dir, meta).model_dump()
 
 
 def _failed(command: dict[str, Any], kind: str, message: str) -> dict[str, Any]:

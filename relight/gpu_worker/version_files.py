@@ -17,7 +17,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from relight.errors import CheckpointError
-from relight.gpu_worker.checkpoints import MANIFEST, Manifest, verify
+from relight.gpu_worker.complete_directories import MANIFEST, Manifest, verify
 from relight.gpu_worker.object_storage import ObjectStorage, is_remote
 from relight.store.training.ledger import Version
 from relight.types.names import POLICY

@@ -20,10 +20,10 @@ from relight.operators.signals import notify_run
 from relight.operators.starting import start_requested
 from relight.retrying import Every, logged
 from relight.store.database import Database
-from relight.store.runs import views
+from relight.store.runs.views import RunViews
 from relight.types import names
 from relight.types.payloads import ChangeResult
-from relight.types.views import CommandView, RunSummary, RunView, StepView, VersionView
+from relight.types.views import CommandView
 
 log = logging.getLogger(__name__)
 
@@ -36,34 +36,11 @@ TRANSIENT = (RPCError, TemporalError, PostgresError, StoreError, OverloadedError
 """Errors that say nothing about the command."""
 
 
-class LocalReader:
-    """Reads runs from Postgres itself."""
-
-    def __init__(self, db: Database) -> None:
-        self.db = db
-
-    async def run(self, run: str) -> RunView:
-        """One run."""
-        return await views.get_run(self.db, run)
-
-    async def runs(self, limit: int = 100) -> list[RunSummary]:
-        """Runs, newest first."""
-        return await views.list_runs(self.db, limit)
-
-    async def steps(self, run: str, *, after: int = 0, recorded: bool | None = None) -> list[StepView]:
-        """The next steps after `after`."""
-        return await views.list_steps(self.db, run, after=after, recorded=recorded)
-
-    async def versions(self, run: str) -> list[VersionView]:
-        """Policy versions."""
-        return await views.list_versions(self.db, run)
-
-
 async def keep_doing_commands(db: Database, client: Client, queue: str) -> None:
     """Execute the open commands periodically, until cancelled."""
-    operator = Operator(client, LocalReader(db), queue)
+    operator = Operator(client, RunViews(db), queue)
     async for _ in Every(PERIOD_SECONDS):
-        with logged(log, "can't look for commands: %s", PostgresError, action="commands_failed"):
+        with logged(log, "can't read commands: %s", PostgresError, action="commands_failed"):
             while await do_commands(db, operator):
                 pass
 

@@ -79,7 +79,7 @@ async def get_request(db: Database, key: str) -> CommandView:
 
 async def claim_requests(db: Database, limit: int) -> list[CommandView]:
     """Claim commands that no orchestrator executes, oldest first, one of each run."""
-    return [CommandView.model_validate(dict(row)) for row in await db.fetch("claim_requests", limit, CLAIM_SECONDS)]
+    return await db.models(CommandView, "claim_requests", limit, CLAIM_SECONDS)
 
 
 async def finish_request(db: Database, key: str, result: ChangeResult | None, refused: str | None) -> None:

@@ -13,11 +13,11 @@ from relight.store.database import Database, Queries, Transaction
 from relight.store.runs.lifecycle import lock_epoch
 from relight.store.runs.rows import RunRow
 from relight.store.storable import storable_text
+from relight.store.training.plans import ALGORITHM_KEYS
 from relight.types import commands, names
 from relight.types.payloads import ChangeInput, ChangeResult, RolloutInput
-from relight.types.run_file import Algorithm, RunFile, describe
-
-ALGORITHM_KEYS = frozenset(Algorithm.model_fields)
+from relight.types.run_file import RunFile
+from relight.types.run_file_errors import describe
 
 
 async def change_run(db: Database, change: ChangeInput) -> ChangeResult:
@@ -39,13 +39,8 @@ async def done_before(db: Queries, request_key: str) -> ChangeResult | None:
     audit = await db.row("audit_of_request", request_key)
     if audit is None:
         return None
-    return ChangeResult(
-        accepted=audit["refused"] is None,
-        reason=audit["refused"] or "",
-        effective_step=audit["effective_step"],
-        before=audit["before"],
-        after=audit["after"],
-    )
+    reason = audit["refused"]
+    return ChangeResult.model_validate({**dict(audit), "accepted": reason is None, "reason": reason or ""})
 
 
 async def write_change(
@@ -159,9 +154,13 @@ async def _retry(tx: Transaction, run: RunRow, command: commands.RetryRollout) -
     rollout = await tx.row("get_rollout_outcome", command.rollout_id)
     if rollout is None or rollout["run"] != run.run:
         return refused(f"rollout_id: this run has no rollout {command.rollout_id!r}")
+    if rollout["kind"] == "external":
+        return refused(
+            f"rollout_id: {command.rollout_id} came from outside, where a run retries nothing: enqueue it again"
+        )
     await tx.row("lock_step", run.run, rollout["step"])
     rollout = await tx.row("get_rollout_outcome", command.rollout_id) or rollout
-    if rollout["counted"] or rollout["inspects"]:
+    if rollout["final_attempt"] or rollout["inspects"]:
         return await _inspect(tx, run, dict(rollout))
     if await tx.row("requeue_rollout", command.rollout_id) is None:
         return refused(f"rollout {command.rollout_id} can't be tried again: it is {rollout['status']}")

@@ -77,13 +77,13 @@ def set_key(data: dict[str, Any], key: str, value: Any) -> None:
         ConfigError: the part before a dot is not a section.
     """
     *parents, last = key.split(".")
-    place = data
+    section = data
     for depth, name in enumerate(parents, start=1):
-        below = place.setdefault(name, {})
+        below = section.setdefault(name, {})
         if not isinstance(below, dict):
             raise ConfigError(f"{key}: {'.'.join(parents[:depth])} is not a section but {below!r}")
-        place = below
-    place[last] = value
+        section = below
+    section[last] = value
 
 
 def _check_start(parent: RunView, versions: Sequence[VersionView], first: int) -> None:

@@ -20,7 +20,7 @@ from relight.errors import ConfigError, ConflictError, NotFoundError, TemporalEr
 from relight.operators.derived_runs import derive
 from relight.operators.run_workflows import is_driven
 from relight.operators.starting import start_run
-from relight.temporal.connection import refusals_as_temporal_error
+from relight.temporal.connection import as_temporal_error
 from relight.types import commands, names
 from relight.types.payloads import ChangeResult, RegradeInput
 from relight.types.run_file import known_keys, parse_run_file
@@ -182,7 +182,7 @@ class Operator:
         asked = RegradeInput.taken_from(command, run=run, runner_queue=file.runner_queue)
         workflow_id = names.regrade_id(run, command.grader)
         # Asked for twice, it is the same pass.
-        with suppress(WorkflowAlreadyStartedError), refusals_as_temporal_error(f"start {workflow_id}"):
+        with suppress(WorkflowAlreadyStartedError), as_temporal_error(f"start {workflow_id}"):
             await self.client.start_workflow(
                 names.REGRADE_WORKFLOW, asked, id=workflow_id, task_queue=self.queue, result_type=dict
             )

@@ -21,7 +21,7 @@ from temporalio.client import (
 from temporalio.service import RPCError, RPCStatusCode, ServiceClient
 
 from relight.store.runs.rows import RunRow
-from relight.temporal.connection import address_of, refusals_as_temporal_error
+from relight.temporal.connection import address_of, as_temporal_error
 from relight.types import names
 
 SERVER = "history-service"
@@ -72,7 +72,7 @@ async def is_driven(client: Client, run: str) -> bool:
     Raises:
         TemporalError: the server refuses to answer.
     """
-    with refusals_as_temporal_error(f"describe {names.train_id(run)}"):
+    with as_temporal_error(f"describe {names.train_id(run)}"):
         return is_open(await execution_of(client, names.train_id(run)))
 
 

@@ -36,7 +36,7 @@ async def signal_workflows(
     elif change.action == names.SET_CONCURRENCY:
         await _signal_batches(db, client, change.run, names.SET_CONCURRENCY, int(result.after))
     elif change.action in (names.RETRY_ROLLOUT, names.RETRY_FAILED, names.RESUME):
-        await _signal_batches(db, client, change.run, names.LOOK_AGAIN, None)
+        await _signal_batches(db, client, change.run, names.ADD_ROLLOUTS, None)
 
 
 async def cancel_workflow(client: Client, run: str, execution: str) -> None:

@@ -13,11 +13,12 @@ from relight.errors import ConflictError, DatasetError, InvalidRequestError, Not
 from relight.operators.command_requests import get_request
 from relight.store.database import Database, Queries, Transaction
 from relight.store.datasets.named import find_stored
-from relight.store.runs import views
 from relight.store.runs.rows import find_run
+from relight.store.runs.views import RunViews
 from relight.types.names import CANCEL, RUN_NAME, START
 from relight.types.payloads import ChangeResult
-from relight.types.run_file import RunFile, differences, parse_run_file
+from relight.types.run_file import RunFile, parse_run_file
+from relight.types.run_file_differences import differences
 from relight.types.views import CommandView, RunView
 
 REQUESTED, REFUSED = "requested", "refused"
@@ -92,11 +93,12 @@ def mark_of(request: CommandView) -> str:
     return f"{request.command_id}@{request.created_at.isoformat()}"
 
 
-async def cancel_request(db: Database, key: str, run: str, actor: str) -> CommandView | None:
-    """Cancel a run that was requested and has not begun; None if there is no such request.
+async def cancel_request(db: Database, key: str, run: str, value: dict[str, Any]) -> CommandView | None:
+    """Cancel a run that was requested and has not begun; None if there is no such request. `value`: the command's.
 
     A workflow that an orchestrator started for it meanwhile ends before it begins the run.
     """
+    actor = str(value["actor"])
     async with db.transaction() as tx:
         row = await tx.row("lock_request", start_key(run))
         if row is not None and await tx.row("get_request", key) is not None:
@@ -109,7 +111,7 @@ async def cancel_request(db: Database, key: str, run: str, actor: str) -> Comman
         result = ChangeResult(accepted=True, before={"status": REQUESTED}, after={"run": run, "status": REFUSED})
         audit = (None, actor, CANCEL, result.before, result.after, None, None, f"update/{key}")
         await tx.execute("insert_audit", run, *audit)
-        await tx.execute("insert_request", key, run, CANCEL, {"actor": actor}, actor)
+        await tx.execute("insert_request", key, run, CANCEL, value, actor)
         await tx.execute("finish_request", key, result.model_dump(mode="json"), None)
     return await get_request(db, key)
 
@@ -121,7 +123,7 @@ async def get_run(db: Database, run: str) -> RunView:
         NotFoundError: there is none, and none was requested.
     """
     try:
-        return await views.get_run(db, run)
+        return await RunViews(db).run(run)
     except NotFoundError:
         row = await db.row("get_request", start_key(run))
         if row is None or row["action"] != START:

@@ -12,13 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowFailureError
-from temporalio.common import (
-    SearchAttributeKey,
-    SearchAttributePair,
-    TypedSearchAttributes,
-    WorkflowIDConflictPolicy,
-    WorkflowIDReusePolicy,
-)
+from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -26,15 +20,16 @@ from relight.errors import ConfigError, OverloadedError, TemporalError
 from relight.operators.run_workflows import execution_of, is_open
 from relight.operators.start_requests import is_there, mark_of, requested_file
 from relight.store.database import Database
-from relight.temporal.connection import refusals_as_temporal_error
-from relight.types.names import SEARCH_ALGORITHM, SEARCH_RUN, TRAINING_WORKFLOW, train_id
+from relight.temporal import search_attributes as search
+from relight.temporal.connection import as_temporal_error
+from relight.types.names import TRAINING_WORKFLOW, train_id
 from relight.types.payloads import ChangeResult
 from relight.types.run_file import RunFile
 from relight.types.views import CommandView
 
 MEMO_KEY = "relight_start"
-LOOKS = 10
-LOOK_SECONDS = 0.2
+CHECKS = 10
+CHECK_SECONDS = 0.2
 """The longest wait, during which other commands wait too; after it the run is checked again later."""
 
 
@@ -60,7 +55,7 @@ async def start_run(
         TemporalError: the server refused.
     """
     reuse = WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY if new else WorkflowIDReusePolicy.ALLOW_DUPLICATE
-    with refusals_as_temporal_error(f"start {train_id(run)}"):
+    with as_temporal_error(f"start {train_id(run)}"):
         await client.start_workflow(
             TRAINING_WORKFLOW,
             {**file.model_dump(mode="json", exclude_unset=True), **(extra or {})},
@@ -69,17 +64,10 @@ async def start_run(
             id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
             id_reuse_policy=reuse,
             memo=memo,
-            search_attributes=_search_attributes(run, file),
+            search_attributes=search.of_run(run, file.algorithm.name),
             static_summary=f"train {file.agent} with {file.algorithm.name}",
             static_details=_details(file),
         )
-
-
-def _search_attributes(run: str, file: RunFile) -> TypedSearchAttributes:
-    values = {SEARCH_RUN: run, SEARCH_ALGORITHM: file.algorithm.name}
-    return TypedSearchAttributes(
-        [SearchAttributePair(SearchAttributeKey.for_keyword(name), value) for name, value in values.items()]
-    )
 
 
 def _details(file: RunFile) -> str:
@@ -107,17 +95,17 @@ async def start_requested(db: Database, client: Client, queue: str, request: Com
     file = requested_file(request)
     mark = mark_of(request)
     done = ChangeResult(accepted=True, after={"run": request.run, "workflow": train_id(request.run)}, effective_step=1)
-    for look in range(LOOKS):
+    for check in range(CHECKS):
         # Asked before the row: a workflow that has ended has written its row before that.
-        with refusals_as_temporal_error(f"describe {train_id(request.run)}"):
+        with as_temporal_error(f"describe {train_id(request.run)}"):
             execution = await execution_of(client, train_id(request.run))
         if await is_there(db, request.run, file):
             return done
         if execution and not is_open(execution) and (await execution.memo()).get(MEMO_KEY) == mark:
             raise ConfigError(await _reason(client, execution))
-        if not is_open(execution) and look == 0:
+        if not is_open(execution) and check == 0:
             await _start(client, queue, request, file, mark)
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(CHECK_SECONDS)
     raise OverloadedError(f"its workflow {train_id(request.run)} was started and has not begun yet")
 
 

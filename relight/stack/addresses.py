@@ -11,10 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from relight.settings import PROFILE, Resolved, Settings, read_stack, resolve
+from relight.settings import PROFILE, Resolved, Settings, environment_name, read_stack, resolve
 from relight.stack.ports import LOOPBACK, choose, require_free
 
 USUAL_PORTS: Mapping[str, int] = {"temporal": 7233, "temporal_ui": 8233, "store": 4747, "gateway": 4748}
+SHARED = (
+    *("home", "data_root", "store_url", "gateway_url", "log_level", "drain_seconds"),
+    *("temporal_embedded", "temporal_address", "temporal_namespace", "temporal_ui_url"),
+)
+"""Settings that all processes of the stack get by their environment."""
 DRAIN_SECONDS = 2.0
 """The default drain time of the stack's parts; short, for Ctrl-C."""
 
@@ -92,21 +97,9 @@ def environment(addresses: Addresses, environ: Mapping[str, str] = os.environ) -
     own = {
         name: value for name, value in environ.items() if not (addresses.own_temporal and name.startswith("TEMPORAL_"))
     }
-    own |= {
-        "PYTHONUNBUFFERED": "1",
-        "RELIGHT_HOME": str(settings.home),
-        "RELIGHT_DATA_ROOT": str(settings.data_root),
-        "RELIGHT_STORE_URL": settings.store_url,
-        "RELIGHT_GATEWAY_URL": settings.gateway_url,
-        "RELIGHT_LOG_LEVEL": settings.log_level,
-        "RELIGHT_DRAIN_SECONDS": str(settings.drain_seconds),
-        "RELIGHT_TEMPORAL_EMBEDDED": str(settings.temporal_embedded),
-        "TEMPORAL_ADDRESS": settings.temporal_address,
-        "TEMPORAL_NAMESPACE": settings.temporal_namespace,
-    }
-    if settings.temporal_ui_url:
-        own["RELIGHT_TEMPORAL_UI_URL"] = settings.temporal_ui_url
-    return own
+    values = {environment_name(name): getattr(settings, name) for name in SHARED}
+    shared = {name: str(value) for name, value in values.items() if value not in (None, "")}
+    return own | {"PYTHONUNBUFFERED": "1"} | shared
 
 
 def _plain(value: Any) -> Any:

@@ -42,9 +42,9 @@ def _unheard(event: StackEvent) -> None:
     """The listener of a stack whose events are not needed."""
 
 
-async def _all_ready(keepers: Sequence[ProcessSupervisor]) -> None:
-    for keeper in keepers:
-        await keeper.ready.wait()
+async def _all_ready(supervisors: Sequence[ProcessSupervisor]) -> None:
+    for supervisor in supervisors:
+        await supervisor.ready.wait()
 
 
 class EmbeddedStack:
@@ -65,14 +65,14 @@ class EmbeddedStack:
         self.home = home.absolute()
         chosen = frozenset(only) if only is not None else None
         self.request = StackRequest(agents, chosen, runners, runner_flags, overrides)
-        self.keepers: dict[str, ProcessSupervisor] = {}
+        self.supervisors: dict[str, ProcessSupervisor] = {}
         self._flags = {**(flags or {}), "home": self.home}
         self._on_event = on_event or _unheard
         self._addresses: Addresses | None = None
         self._urls_to_show: dict[str, tuple[str, str]] = {}
         self._lock = ExitStack()
         self._group: asyncio.TaskGroup | None = None
-        """Holds the keepers' tasks."""
+        """Holds the supervisors' tasks."""
 
     @property
     def settings(self) -> Settings:
@@ -87,9 +87,9 @@ class EmbeddedStack:
         Raises:
             StackError: there is no such part.
         """
-        if name not in self.keepers:
-            raise StackError(f"the stack has no part named {name}; it has {', '.join(self.keepers) or 'none'}")
-        return self.keepers[name]
+        if name not in self.supervisors:
+            raise StackError(f"the stack has no part named {name}; it has {', '.join(self.supervisors) or 'none'}")
+        return self.supervisors[name]
 
     def kill(self, name: str, number: signal.Signals = signal.SIGKILL) -> int:
         """Signal a part's process; returns the pid that got it.
@@ -120,9 +120,9 @@ class EmbeddedStack:
         Raises:
             StackError: one can't be booted, or takes too long.
         """
-        keepers = [self.process(name) for name in parts] if parts is not None else list(self.keepers.values())
-        ready = asyncio.create_task(_all_ready(keepers))
-        failures = [keeper.failure for keeper in self.keepers.values()]
+        supervisors = [self.process(name) for name in parts] if parts is not None else list(self.supervisors.values())
+        ready = asyncio.create_task(_all_ready(supervisors))
+        failures = [supervisor.failure for supervisor in self.supervisors.values()]
         try:
             await asyncio.wait([ready, *failures], timeout=timeout_seconds, return_when=asyncio.FIRST_COMPLETED)
             done = ready.done()
@@ -130,7 +130,7 @@ class EmbeddedStack:
             ready.cancel()
         self._raise_failure()
         if not done:
-            late = [keeper.part.name for keeper in keepers if not keeper.ready.is_set()]
+            late = [supervisor.part.name for supervisor in supervisors if not supervisor.ready.is_set()]
             raise StackError(f"not ready after {timeout_seconds:g} s: {', '.join(late)}")
 
     async def _boot(self) -> None:
@@ -138,19 +138,19 @@ class EmbeddedStack:
         stack_file.ensure_token(self.home)
         given_postgres = is_given(resolve(self._flags), "postgres_url")
         postgres = None if given_postgres else postgres_server.describe(self.home)
-        self._addresses = addresses = decide(self._flags, postgres.url if postgres else None)
+        self._addresses = addresses = decide(self._flags, postgres.url() if postgres else None)
         names = wanted(self.request, addresses)
         await self._check_given(addresses)
         self._say_what_is_missing(names)
         temporal = await temporal_server.obtain(self.home, self._note_temporal) if TEMPORAL in names else None
         factory = ProcessFactory(self.request, addresses, postgres, temporal, self._note_temporal)
         for part in [part for name in names for part in factory.make(name)]:
-            self.keepers[part.name] = ProcessSupervisor(part, self._report)
+            self.supervisors[part.name] = ProcessSupervisor(part, self._report)
         self._urls_to_show = self._urls(addresses.settings)
         self._group = await asyncio.TaskGroup().__aenter__()
         self._save()
-        for name, keeper in self.keepers.items():
-            self._group.create_task(keeper.run(), name=f"keeper-{name}")
+        for name, supervisor in self.supervisors.items():
+            self._group.create_task(supervisor.run(), name=f"supervisor-{name}")
 
     async def _check_given(self, addresses: Addresses) -> None:
         """Check the addresses that were given from outside before anything is started."""
@@ -173,9 +173,9 @@ class EmbeddedStack:
         self._on_event(StackEvent("note", TEMPORAL, text))
 
     def _raise_failure(self) -> None:
-        for keeper in self.keepers.values():
-            if keeper.failure.done():
-                keeper.failure.result()
+        for supervisor in self.supervisors.values():
+            if supervisor.failure.done():
+                supervisor.failure.result()
 
     def _report(self, event: StackEvent) -> None:
         self._save()
@@ -185,12 +185,8 @@ class EmbeddedStack:
             self._on_event(StackEvent("url", event.name, f"{label}: {url}", {"url": url}))
 
     def _urls(self, settings: Settings) -> dict[str, tuple[str, str]]:
-        """The URLs that are shown when a part is ready; the store's contains the token, like those of notebooks."""
-        token = f"relight:{settings.token_value}@"
-        shown = {
-            STORE: ("store", settings.store_url.replace("://", f"://{token}", 1)),
-            GATEWAY: ("gateway", settings.gateway_url),
-        }
+        """The URLs that are shown when a part is ready."""
+        shown = {STORE: ("store", settings.store_url), GATEWAY: ("gateway", settings.gateway_url)}
         if settings.temporal_ui_url:
             shown[TEMPORAL] = ("Temporal Web UI", settings.temporal_ui_url)
         return shown
@@ -202,7 +198,7 @@ class EmbeddedStack:
             "settings": shown_settings(self._addresses),
             "ports": dict(self._addresses.ports),
             "pid": os.getpid() if self._group else None,
-            "processes": {name: keeper.as_data() for name, keeper in self.keepers.items()},
+            "processes": {name: supervisor.as_data() for name, supervisor in self.supervisors.items()},
         }
         stack_file.write_stack(self.home, data)
 
@@ -213,16 +209,16 @@ class EmbeddedStack:
                 StackEvent("stopping", "stack", "stopping, Postgres last; Ctrl-C again ends everything at once")
             )
         try:
-            for stage in sorted({keeper.part.stop_stage for keeper in self.keepers.values()}):
+            for stage in sorted({supervisor.part.stop_stage for supervisor in self.supervisors.values()}):
                 await self._stop_stage(stage)
         finally:
-            for keeper in self.keepers.values():
-                keeper.kill_now()
+            for supervisor in self.supervisors.values():
+                supervisor.kill_now()
             await self._close()
 
     async def _stop_stage(self, stage: int) -> None:
-        keepers = [keeper for keeper in self.keepers.values() if keeper.part.stop_stage == stage]
-        await asyncio.gather(*(keeper.stop() for keeper in keepers))
+        supervisors = [supervisor for supervisor in self.supervisors.values() if supervisor.part.stop_stage == stage]
+        await asyncio.gather(*(supervisor.stop() for supervisor in supervisors))
 
     async def _close(self) -> None:
         group, self._group = self._group, None

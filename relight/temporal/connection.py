@@ -39,8 +39,8 @@ def temporal_runtime() -> Runtime:
 
 def _plain(record: logging.LogRecord) -> bool:
     """Reduce a log record of Temporal's core to its message and the reason."""
-    told = vars(record).pop("temporal_log", None)
-    error = str(told.fields.get("error", "")) if told else ""
+    logged = vars(record).pop("temporal_log", None)
+    error = str(logged.fields.get("error", "")) if logged else ""
     reason = CORE_REASON.search(error)
     vars(record).update(action="temporal_core")
     record.msg = f"{record.msg}: {reason[1] if reason else error}" if error else record.msg
@@ -76,7 +76,7 @@ async def connect_temporal(settings: Settings, *, timeout_seconds: float = 10.0)
 
 
 @contextmanager
-def refusals_as_temporal_error(action: str) -> Generator[None]:
+def as_temporal_error(action: str) -> Generator[None]:
     """Convert an error of the server about `action` to a TemporalError."""
     try:
         yield

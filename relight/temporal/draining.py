@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from datetime import timedelta
-from typing import Any
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
-from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor, Worker
+from temporalio.worker import Worker
 
 HANDED_BACK = "HandedBack"
 SOON = timedelta(milliseconds=10)
@@ -27,27 +26,20 @@ TOO_LATE = 124
 """Exit code of a process that could not end in time; that of timeout(1)."""
 
 
-class RetryElsewhere(Interceptor):
-    """Lets an activity that is cancelled because its process ends be retried elsewhere at once."""
-
-    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
-        """Wrap the execution of activities."""
-        return _HandingBack(next)
-
-
-class _HandingBack(ActivityInboundInterceptor):
-    async def execute_activity(self, input: ExecuteActivityInput) -> Any:
-        try:
-            return await super().execute_activity(input)
-        except asyncio.CancelledError as error:
-            if not is_ending():
-                raise
-            raise ApplicationError(
-                "handed back: the process that ran it is draining",
-                type=HANDED_BACK,
-                next_retry_delay=SOON,
-                category=ApplicationErrorCategory.BENIGN,
-            ) from error
+@contextmanager
+def handed_back_if_ending() -> Generator[None]:
+    """Have an activity that is cancelled because its process ends retried elsewhere at once."""
+    try:
+        yield
+    except asyncio.CancelledError as error:
+        if not is_ending():
+            raise
+        raise ApplicationError(
+            "handed back: the process that ran it is draining",
+            type=HANDED_BACK,
+            next_retry_delay=SOON,
+            category=ApplicationErrorCategory.BENIGN,
+        ) from error
 
 
 def is_ending() -> bool:

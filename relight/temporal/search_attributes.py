@@ -23,6 +23,11 @@ def waiting(reason: str | None) -> SearchAttributeUpdate[str]:
     return WAITING.value_set(reason[:LONGEST_REASON]) if reason else WAITING.value_unset()
 
 
+def of_run(run: str, algorithm: str) -> TypedSearchAttributes:
+    """Marks a run."""
+    return TypedSearchAttributes([SearchAttributePair(RUN, run), SearchAttributePair(ALGORITHM, algorithm)])
+
+
 def of_step(run: str, step: int) -> TypedSearchAttributes:
     """Marks what belongs to a step of a run."""
     return TypedSearchAttributes([SearchAttributePair(RUN, run), SearchAttributePair(STEP, step)])

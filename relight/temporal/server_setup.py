@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import timedelta
 
 from google.protobuf.duration_pb2 import Duration
@@ -13,24 +12,13 @@ from temporalio.api.workflowservice.v1 import UpdateNamespaceRequest
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from relight.types.names import (
-    SEARCH_ALGORITHM,
-    SEARCH_RUN,
-    SEARCH_STATUS,
-    SEARCH_STEP,
-    SEARCH_TASK,
-    SEARCH_WAITING,
-)
+from relight.temporal import search_attributes as search
 
 RETENTION = timedelta(days=30)
 """The dev server's own 24 hours would drop a run from the Web UI the day after."""
-SEARCH_ATTRIBUTES: Mapping[str, IndexedValueType.ValueType] = {
-    SEARCH_RUN: IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
-    SEARCH_STATUS: IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
-    SEARCH_ALGORITHM: IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
-    SEARCH_TASK: IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
-    SEARCH_WAITING: IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
-    SEARCH_STEP: IndexedValueType.INDEXED_VALUE_TYPE_INT,
+SEARCH_ATTRIBUTES = {
+    key.name: IndexedValueType.ValueType(key.indexed_value_type)
+    for key in (search.RUN, search.STEP, search.STATUS, search.ALGORITHM, search.TASK, search.WAITING)
 }
 
 

@@ -99,7 +99,7 @@ class RolloutBatchWorkflow:
             self.held = why
             workflow.upsert_search_attributes([search.waiting(why)])
 
-    @workflow.signal(name=names.LOOK_AGAIN, unfinished_policy=HandlerUnfinishedPolicy.ABANDON)
+    @workflow.signal(name=names.ADD_ROLLOUTS, unfinished_policy=HandlerUnfinishedPolicy.ABANDON)
     async def add_rollouts(self) -> None:
         """Run rollouts that an operator opened again, beside those under way."""
         self.signalled = True
@@ -125,9 +125,9 @@ class RolloutBatchWorkflow:
 
     def _start(self, step: NextRollouts) -> list[asyncio.Task[None]]:
         """Start the rollouts that are not under way yet."""
-        rollouts = [place for place in step.rollouts if (place[0], place[1]) not in self.under_way]
+        rollouts = [planned for planned in step.rollouts if (planned[0], planned[1]) not in self.under_way]
         self.under_way.update((group, index) for group, index, _ in rollouts)
-        return [asyncio.create_task(self._run_rollout(*place)) for place in rollouts]
+        return [asyncio.create_task(self._run_rollout(*planned)) for planned in rollouts]
 
     async def _run_rollout(self, group: int, index: int, first_try: int) -> None:
         """Run one rollout. If its workflow ended without a result, its row is closed at once."""

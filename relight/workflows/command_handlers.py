@@ -15,7 +15,7 @@ from temporalio.exceptions import ApplicationError
 from relight.types import names
 from relight.types.commands import LIVE_COMMANDS
 from relight.types.payloads import ChangeInput, ChangeResult
-from relight.types.run_file import describe
+from relight.types.run_file_errors import describe
 
 
 def check(action: str, value: Any) -> None:

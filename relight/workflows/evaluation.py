@@ -39,12 +39,12 @@ class EvaluationWorkflow(OpenChildren):
     async def run(self, *inputs: Any) -> EvaluationResult:
         """Plan, run, record."""
         evaluation = validated_input(EvaluationInput, inputs)
-        place = StepInput(run=evaluation.run, epoch=evaluation.epoch, step=evaluation.version)
-        plan = await store_call(names.PLAN_EVALUATION, place, StepPlan)
+        request = StepInput(run=evaluation.run, epoch=evaluation.epoch, step=evaluation.version)
+        plan = await store_call(names.PLAN_EVALUATION, request, StepPlan)
         workflow.set_current_details(f"{plan.rollouts} held-out rollouts with policy version {evaluation.version}")
         left = sorted({*range(plan.batches)} - {*evaluation.closed})
         await asyncio.gather(*(self._run_batch(evaluation, batch, plan.batches) for batch in left))
-        return await store_call(names.RECORD_EVALUATION, place, EvaluationResult)
+        return await store_call(names.RECORD_EVALUATION, request, EvaluationResult)
 
     async def _run_batch(self, evaluation: EvaluationInput, number: int, batches: int) -> None:
         concurrency = share(evaluation.concurrency, batches, number) if evaluation.concurrency else None

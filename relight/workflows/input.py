@@ -14,7 +14,8 @@ from temporalio.exceptions import ApplicationError
 from relight.errors import ConfigError
 from relight.types import names
 from relight.types.payloads import TrainingInput
-from relight.types.run_file import describe
+from relight.types.run_file import KINDS
+from relight.types.run_file_errors import describe
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -63,7 +64,7 @@ def parse_input(inputs: tuple[Any, ...]) -> TrainingInput:
     try:
         parsed = TrainingInput.model_validate(inputs[0])
     except ValidationError as error:
-        raise bad_input(f"run file: {describe(error)}") from error
+        raise bad_input(f"run file: {describe(error, KINDS)}") from error
     if parsed.cursor and not workflow.info().continued_run_id:
         raise bad_input("run file: cursor: unknown key; `relight schema` lists the known ones")
     return parsed

@@ -21,7 +21,7 @@ TIMEOUT_SECONDS = 600
 
 async def run_preflight(request: RunRequest, training: TrainingInput, step: int, is_paused: Callable[[], bool]) -> None:
     """Run rollouts until the store needs no more; the activity fails if it finds what would fail every time."""
-    backoff = Backoff()
+    backoff = Backoff(training.check_seconds)
     while (state := await store_call(names.ADVANCE_PREFLIGHT, request, PreflightState, "preflight")).rollouts:
         tasks = [
             asyncio.create_task(_run_rollout(request, training, step, rollout_id, state.tasks.get(rollout_id), backoff))

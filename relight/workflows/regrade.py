@@ -53,7 +53,7 @@ class RegradeWorkflow:
         rewards = [(r.rollout_id, r.attempt_id or "", r.reward) for r in found if r.succeeded and r.reward is not None]
         named = {r.attempt_id or "": r.named for r in found if r.named}
         graded = RegradedRewards(run=self.request.run, grader=self.request.grader, rewards=rewards, named=named)
-        await store_call(names.RECORD_JUDGEMENTS, graded, RegradePage)
+        await store_call(names.RECORD_REGRADES, graded, RegradePage)
         self.request.graded += len(rewards)
         self.request.failed += len(found) - len(rewards)
         self.request.after = page.attempts[-1][0]
@@ -63,4 +63,4 @@ class RegradeWorkflow:
         run, grader = self.request.run, self.request.grader
         grade = GradeInput(rollout_id=rollout_id, attempt_id=attempt_id, fence=0, grader=grader, run=run)
         queue = names.runner_queue(self.request.runner_queue, grader)
-        return await runner_call(names.JUDGE_ATTEMPT, grade, RolloutResult, queue, run)
+        return await runner_call(names.REGRADE_ATTEMPT, grade, RolloutResult, queue, run)

@@ -17,24 +17,10 @@ from temporalio.exceptions import ActivityError, is_cancelled_exception
 from relight.temporal import search_attributes as search
 from relight.types import names
 from relight.types.payloads import AttemptInput, CloseRolloutInput, GradeInput, RolloutInput, RolloutResult
-from relight.types.rollout import FailureClass, RolloutConfig
+from relight.types.rollout import FailureClass, backoff_seconds, may_retry
 from relight.workflows import build_versions
 from relight.workflows.activity_calls import cause_of, is_cancel_requested, runner_call, store_call
 from relight.workflows.input import validated_input
-
-LONGEST_BACKOFF_SECONDS = 60.0
-
-
-def may_try_again(config: RolloutConfig, result: RolloutResult, try_number: int) -> bool:
-    """Whether a failed try is followed by another."""
-    if result.succeeded or result.gone or result.failure_class is None:
-        return False
-    return try_number < config.max_attempts and result.failure_class in config.retry_condition
-
-
-def backoff_seconds(config: RolloutConfig, try_number: int) -> float:
-    """The wait after a failed try, which doubles with every try."""
-    return min(config.backoff_seconds * 2 ** (try_number - 1), LONGEST_BACKOFF_SECONDS)
 
 
 @workflow.defn(name=names.ROLLOUT_WORKFLOW, versioning_behavior=build_versions.PINNED)
@@ -74,14 +60,15 @@ class RolloutWorkflow:
             self.trying.cancel()
 
     async def _try_until_it_ends(self) -> RolloutResult:
-        number = self.rollout.first_try
+        number, config = self.rollout.first_try, self.rollout.config
         while True:
             result = await self._attempt(number)
-            if not may_try_again(self.rollout.config, result, number):
+            failure = None if result.succeeded or result.gone else result.failure_class
+            if failure is None or not may_retry(config, failure, number):
                 return result.model_copy(update={"tries": number})
             self._show(result)
             self._raise_if_cancelled()
-            await workflow.sleep(timedelta(seconds=backoff_seconds(self.rollout.config, number)))
+            await workflow.sleep(timedelta(seconds=backoff_seconds(config, number)))
             number += 1
 
     async def _attempt(self, number: int) -> RolloutResult:

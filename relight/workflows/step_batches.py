@@ -14,7 +14,7 @@ from relight.types import names
 from relight.types.concurrency_shares import share
 from relight.types.payloads import BatchAnswer, BatchInput, BatchQuery, BatchReport, CheckInput, Readiness, StepPlan
 from relight.workflows.activity_calls import store_call
-from relight.workflows.waiting import LONGEST_SECONDS, Backoff, WaitingWorkflowBase
+from relight.workflows.waiting import WaitingWorkflowBase
 
 
 class StepBatches(WaitingWorkflowBase):
@@ -30,12 +30,13 @@ class StepBatches(WaitingWorkflowBase):
         begun = {number for step, number in self.started if step == plan.step}
         again: set[int] = set()
         """Batches that ended early before. They wait before they start again, as the cause may last."""
-        backoff = Backoff()
+        backoff = self._backoff()
         while missing := self._open_batches(plan):
             for number in sorted(missing - begun):
                 if await self._start_batch(plan, number):
                     begun.add(number)
-            ended = await self._wait_for_ended_batches(plan, LONGEST_SECONDS if begun >= missing else backoff.seconds())
+            seconds = self.input.check_seconds if begun >= missing else backoff.seconds()
+            ended = await self._wait_for_ended_batches(plan, seconds)
             begun -= ended
             if ended & again:
                 await self.wait(lambda: not self._open_batches(plan), backoff.seconds(), "a batch ended early again")

@@ -42,7 +42,6 @@ from relight.workflows.activity_calls import (
 )
 from relight.workflows.preflight import run_preflight
 from relight.workflows.step_batches import StepBatches
-from relight.workflows.waiting import LONGEST_SECONDS, Backoff
 
 KEPT_REWARDS = 20
 RELEASE_TIMEOUT = timedelta(minutes=2)
@@ -61,7 +60,7 @@ LONGEST_FAILURE = 300
     versioning_behavior=build_versions.AUTO_UPGRADE,
 )
 class TrainingWorkflow(StepBatches):
-    """One run, or the part of it between two continue-as-news."""
+    """One run, or one execution of it between two continue-as-new."""
 
     @workflow.init
     def __init__(self, *inputs: Any) -> None:
@@ -149,7 +148,7 @@ class TrainingWorkflow(StepBatches):
 
     async def _acquire_gpu_host(self) -> None:
         """Wait until runners poll, this run holds a GPU host, and its engines hold the newest version."""
-        backoff = Backoff()
+        backoff = self._backoff()
         while not self.cursor.gpu_queue:
             if reason := (await self._check_runners(with_gpu=True)).waiting_for or await self._claim_gpu_host():
                 await self._wait_and_show(reason, backoff)
@@ -161,12 +160,11 @@ class TrainingWorkflow(StepBatches):
         if not claim.granted or not claim.task_queue:
             return claim.waiting_for or "no GPU host is free"
         self._show("waiting", f"GPU host {claim.host} is loading model {self.input.model}")
-        engines = payloads.EngineInput.taken_from(self.input, run=self.name, epoch=self.cursor.epoch)
         summary = "start engines and trainer"
         try:
             await gpu_call(
                 names.PREPARE_ENGINES,
-                engines,
+                self._run_request(),
                 payloads.EngineState,
                 claim.task_queue,
                 summary,
@@ -227,12 +225,12 @@ class TrainingWorkflow(StepBatches):
         """The run's row says whether it is paused; the signal only shortens the wait."""
         while self.paused:
             self._show("paused", None)
-            if not await self.wait(lambda: not self.paused, LONGEST_SECONDS, "paused"):
+            if not await self.wait(lambda: not self.paused, self.input.check_seconds, "paused"):
                 self.paused = (await self._check_runners()).paused
 
     async def _update_policy(self) -> payloads.UpdateResult:
         """The new policy version, recorded and acknowledged by the engines."""
-        tries, backoff = 0, Backoff()
+        tries, backoff = 0, self._backoff()
         await self._wait_until_resumed()
         while True:
             await self._continue_as_new_if_due()
@@ -251,7 +249,7 @@ class TrainingWorkflow(StepBatches):
                 raise_if_cancelled()
                 failure, tries = self._update_failed(error), tries + 1
             if await self._pause_after_same_failures():
-                tries, backoff = 0, Backoff()
+                tries, backoff = 0, self._backoff()
             elif tries >= SAME_FAILURES:
                 await self._wait_and_show(f"the update failed and is tried again: {failure}", backoff)
             if not self.cursor.gpu_queue:
@@ -312,7 +310,7 @@ class TrainingWorkflow(StepBatches):
             concurrency=self.concurrency,
             grader_queue=self.input.grader_queue,
         )
-        backoff = Backoff()
+        backoff = self._backoff()
         while True:
             try:
                 with self._child_open():
@@ -353,19 +351,9 @@ class TrainingWorkflow(StepBatches):
             return
         await self._cancel_open_batches()
         if is_cancel_requested() or kind == "CancelRequestedError" or is_cancelled_exception(error):
-            await self._finish("cancelled")
-            await self._wait_for_temporal_cancel()
+            await self._finish("cancelled")  # which requests Temporal's cancel, if the store alone recorded one
         else:
             await self._finish("failed", message)
-
-    async def _wait_for_temporal_cancel(self) -> None:
-        """Wait for Temporal's cancel, which `finish_run` requests after a cancel that the store recorded."""
-        if self.cursor.epoch == 0:
-            return
-        try:
-            await workflow.wait_condition(is_cancel_requested, timeout=CANCEL_TIMEOUT)
-        except TimeoutError:
-            workflow.logger.warning("Temporal did not cancel this workflow in time; the workflow fails instead")
 
     async def _cancel_open_batches(self) -> None:
         """Cancel the open batches, which outlive this workflow, and wait for them for a limited time (rule 20)."""

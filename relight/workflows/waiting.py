@@ -9,27 +9,26 @@ from typing import Any
 
 from temporalio import workflow
 
-from relight.types.payloads import Cursor
+from relight.types.payloads import CHECK_SECONDS, Cursor
 from relight.workflows.training_base import TrainingWorkflowBase
 
-FIRST_SECONDS = 5
-LONGEST_SECONDS = 60
-"""The interval between checks in a long wait."""
+FIRST_CHECK_SECONDS = 5
 LONG_HISTORY_SECONDS = 3600
-"""The same where the history is long, and a child that is open forbids a continue-as-new."""
+"""The interval between checks where the history is long, and a child that is open forbids a continue-as-new."""
 
 
 class Backoff:
     """The time until the next check: a sixth of the wait so far, 5 seconds to a minute; an hour in a long history."""
 
-    def __init__(self) -> None:
+    def __init__(self, longest_seconds: float = CHECK_SECONDS) -> None:
         self._began = workflow.time()
+        self._longest = longest_seconds
 
     def seconds(self) -> float:
         """Until the next check."""
         if workflow.info().is_continue_as_new_suggested():
             return LONG_HISTORY_SECONDS
-        return min(max((workflow.time() - self._began) / 6, FIRST_SECONDS), LONGEST_SECONDS)
+        return min(max((workflow.time() - self._began) / 6, FIRST_CHECK_SECONDS), self._longest)
 
 
 class OpenChildren:
@@ -63,6 +62,9 @@ class WaitingWorkflowBase(OpenChildren, TrainingWorkflowBase):
         except TimeoutError:
             return False
         return True
+
+    def _backoff(self) -> Backoff:
+        return Backoff(self.input.check_seconds)
 
     async def _wait_and_show(self, reason: str, backoff: Backoff) -> None:
         """Show why the run waits, until the next check is due or a signal or command comes."""

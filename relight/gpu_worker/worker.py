@@ -17,18 +17,18 @@ from pathlib import Path
 from temporalio.worker import Worker
 
 from relight.errors import StackError
-from relight.gpu_worker.activities import ClaimActivities, HostActivities
 from relight.gpu_worker.host import GpuHost, host_name
-from relight.observability.reporting import Doing, find_gpus, keep_reporting, own_report
+from relight.observability.process_reports import Doing, find_gpus, keep_reporting, own_report
 from relight.settings import Settings
-from relight.store.database import connect_database
+from relight.store.database import opened_database
 from relight.store.workers import register_worker
+from relight.temporal.activity_interceptor import ActivityInterceptor
 from relight.temporal.connection import connect_temporal
-from relight.temporal.current_activities import Reported
-from relight.temporal.draining import RetryElsewhere, keep_working
+from relight.temporal.draining import keep_working
 
 log = logging.getLogger(__name__)
 
+HEARTBEAT_SECONDS = 5.0
 HOST_CONCURRENCY = 4
 """Activities at once: an update and those that may wait beside it. Updates of a run take turns by a lock."""
 
@@ -42,16 +42,13 @@ async def serve(settings: Settings) -> None:
     name = host_name(settings)
     with require_only_worker(settings.home, name):
         async with AsyncExitStack() as stack:
-            database = await connect_database(settings, max_size=8)
-            stack.push_async_callback(database.close)
+            database = await stack.enter_async_context(opened_database(settings, max_size=8))
             client = await connect_temporal(settings)
             queue = f"{settings.gpu_queue}.{name}"
             host = GpuHost(database, settings, name, queue)
             stack.push_async_callback(host.close)
             await host.start()
             doing, gpus = Doing(), await find_gpus()
-            claims, work = ClaimActivities(host), HostActivities(host)
-            own = [work.prepare_engines, work.update_policy, work.release_gpu]
             workers = [
                 Worker(
                     client,
@@ -59,11 +56,11 @@ async def serve(settings: Settings) -> None:
                     activities=activities,
                     max_concurrent_activities=slots,
                     graceful_shutdown_timeout=timedelta(seconds=settings.drain_seconds),
-                    interceptors=[RetryElsewhere(), Reported(doing)],
+                    interceptors=[ActivityInterceptor(HEARTBEAT_SECONDS, doing)],
                 )
                 for task_queue, activities, slots in (
-                    (settings.gpu_queue, [claims.claim_gpu], 1),
-                    (queue, own, HOST_CONCURRENCY),
+                    (settings.gpu_queue, [host.claim], 1),
+                    (queue, [host.prepare, host.update, host.release], HOST_CONCURRENCY),
                 )
             ]
             log.info("GPU host %s polls %s", name, queue, extra={"action": "gpu_worker_up"})

@@ -13,7 +13,7 @@ from pathlib import Path
 import orjson
 from pydantic import ValidationError
 
-from relight.adapter.rows import TrainingRow
+from relight.adapter.training_rows import TrainingRow
 from relight.errors import TrainerError
 from relight.types.hyperparameters import LossSequence
 

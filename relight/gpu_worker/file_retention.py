@@ -114,14 +114,4 @@ class VersionRetention:
         return deleted
 
     async def _stored(self, run: str) -> list[Stored]:
-        return [
-            Stored(
-                version=row["version"],
-                export_path=row["export_path"] if row["has_export"] else None,
-                checkpoint_path=row["checkpoint_path"],
-                forks=row["forks"],
-                score=row["score"],
-                fence=row["fence"],
-            )
-            for row in await self.db.fetch("stored_versions", run, POLICY)
-        ]
+        return [Stored(**row) for row in await self.db.fetch("stored_versions", run, POLICY)]

@@ -99,7 +99,8 @@ def write_manifest(directory: Path, meta: dict[str, Any] | None = None) -> Manif
     with ThreadPoolExecutor(_HASHING_THREADS) as pool:
         records = list(pool.map(_record_and_flush, [directory / name for name in names]))
     manifest = Manifest.of(dict(zip(names, records, strict=True)), meta or {})
-    _write_flushed(directory / MANIFEST, manifest.as_bytes())
+    (directory / MANIFEST).write_bytes(manifest.as_bytes())
+    _flush_path(directory / MANIFEST)
     _flush_directories(directory)
     return manifest
 
@@ -237,13 +238,6 @@ def _record(path: Path) -> FileRecord:
 def _record_and_flush(path: Path) -> FileRecord:
     _flush_path(path)
     return _record(path)
-
-
-def _write_flushed(path: Path, content: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _flush_directories(directory: Path) -> None:
