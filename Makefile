@@ -2,11 +2,13 @@
 PYTHON ?= python3
 PY := .venv/bin/python
 # Test files run side by side: many of them wait for servers. Each worker has servers of its own, and needs 4 GB.
+# `make test` goes through the folders in their order: `tests/chaos`, whose files take longest, begins, so that no worker
+# is idle at the end.
 WORKERS ?= 2
 # Where a coloured or interactive child would wait for a terminal, there is none.
 export PYTHONUNBUFFERED = 1
 
-.PHONY: help setup demo unit test test-long chaos guarantees check bench clean
+.PHONY: help setup demo unit test test-long chaos guarantees abuse check bench clean
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -21,7 +23,7 @@ unit: setup ## the unit tests alone: no server but those that a test starts itse
 	@$(PY) -m pytest tests/unit -m "not long" -n $(WORKERS) --dist loadfile
 
 test: setup check ## what CI runs: checks and all tests but the long ones
-	@$(PY) -m pytest -m "not long" -n $(WORKERS) --dist loadfile
+	@$(PY) -m pytest -m "not long" -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test-long: setup ## the tests that take minutes each
 	@$(PY) -m pytest -m long
@@ -31,6 +33,9 @@ chaos: setup ## faults that a seed decides, against the whole stack: SEED=1 MINU
 
 guarantees: setup ## the figures of docs/guarantees.md, with faults and without: SEED=1 MINUTES=5 JSON=1
 	@$(PY) -m tests.chaos --guarantees --seed $(or $(SEED),1) --minutes $(or $(MINUTES),5) $(if $(JSON),--json)
+
+abuse: setup ## attacks of agents' code and on the services, with all boundaries and without each: JSON=1
+	@$(PY) -m tests.attacks $(if $(JSON),--json)
 
 check: setup ## lint, format, types
 	@$(PY) -m ruff check .

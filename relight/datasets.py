@@ -19,8 +19,11 @@ from typing import IO, Any
 
 import fsspec
 import orjson
+from pydantic import BaseModel
 
 from relight.errors import DatasetError
+from relight.types.checking import MOST_LEVELS, depth_of
+from relight.types.core import Dataset
 
 STORED_PREFIXES = ("store:", "dataset:")
 """Of sets that are in the store already: by name, or by id."""
@@ -54,9 +57,26 @@ def load_tasks(source: str, data_root: Path | str, required_fields: Sequence[str
     Raises:
         DatasetError: it can't be read, is empty, or a row is wrong; the message names file, row and field.
     """
+    return _tasks(source, read_rows(source, data_root), required_fields)
+
+
+def tasks_of(dataset: Dataset[Any], source: str, required_fields: Sequence[str] = ()) -> Tasks:
+    """The tasks of a data set in memory, as a file of them would hold them: pydantic objects as their fields.
+
+    Args:
+        dataset: any JSON values or pydantic objects, by position.
+        source: what errors call it.
+
+    Raises:
+        DatasetError: it is empty, or a row is wrong; the message names its index, from 0, and the field.
+    """
+    return _tasks(source, ((index, dataset[index]) for index in range(len(dataset))), required_fields)
+
+
+def _tasks(source: str, numbered: Iterable[tuple[int, Any]], required_fields: Sequence[str]) -> Tasks:
     digest = hashlib.sha256()
     rows: list[Any] = []
-    for number, row in read_rows(source, data_root):
+    for number, row in numbered:
         line = _checked(source, number, row, required_fields)
         digest.update(line)
         rows.append(orjson.loads(line))
@@ -102,6 +122,7 @@ def read_pieces(
 
 
 def _checked(source: str, number: int, row: Any, required_fields: Sequence[str]) -> bytes:
+    row = row.model_dump(mode="json") if isinstance(row, BaseModel) else row
     canonical = _canonical(source, number, row)
     _require(source, number, row, required_fields)
     return canonical + b"\n"
@@ -127,8 +148,6 @@ def _read_jsonl(source: str, file: Iterable[bytes], first_line: int = 1) -> Iter
                 f"data set {source}, row {number}: not JSON ({error.msg}, column {error.colno}); "
                 "a data set is Parquet, or JSONL with one JSON value a line"
             ) from error
-        if row is None:
-            raise DatasetError(f"data set {source}, row {number}: a task can't be null")
         values = row.values() if isinstance(row, dict) else (row,)
         if not _MAY_HOLD_FLOATS.isdisjoint(map(type, values)) and _has_long_number(text):
             _refuse_large_integers(source, number, text)
@@ -194,8 +213,8 @@ def _opened(source: str, data_root: Path | str) -> Generator[IO[bytes]]:
     """The file, seekable: a file from the network is copied to a temporary one."""
     remote = "://" in source
     try:
-        place = source if remote else str(_local(source, data_root))
-        opened: Any = fsspec.open(place, "rb", compression="infer")
+        address = source if remote else str(_local(source, data_root))
+        opened: Any = fsspec.open(address, "rb", compression="infer")
         with opened as file:
             if not remote:
                 yield file
@@ -227,10 +246,13 @@ def _canonical(source: str, number: int, row: Any) -> bytes:
     try:
         canonical = orjson.dumps(row, default=_plain, option=orjson.OPT_SORT_KEYS)
     except TypeError as error:
+        _refuse_deep(source, number, row)
         field = next((name for name, value in _fields(row) if not _serializable(value)), "?")
         too_large = isinstance(error.__cause__, OverflowError)
         reason = str(error.__cause__) if too_large else f"{error}; convert it to text or numbers"
         raise DatasetError(f"data set {source}, row {number}{_at(field)}: {reason}") from error
+    if canonical.count(b"[") + canonical.count(b"{") > MOST_LEVELS:
+        _refuse_deep(source, number, row)
     if b"\\u0000" in canonical and _holds_nul(row):
         field = next(name for name, value in _fields(row) if _holds_nul(value) or "\0" in name)
         where = f", field {field!r}" if field else ""
@@ -238,6 +260,15 @@ def _canonical(source: str, number: int, row: Any) -> bytes:
             f"data set {source}, row {number}{where}: holds the character U+0000, which Postgres can't store"
         )
     return canonical
+
+
+def _refuse_deep(source: str, number: int, row: Any) -> None:
+    if depth_of(row) > MOST_LEVELS:
+        field = next((name for name, value in _fields(row) if depth_of(value) >= MOST_LEVELS), "")
+        raise DatasetError(
+            f"data set {source}, row {number}{_at(field)}: nested more than {MOST_LEVELS} levels deep; write it "
+            "flatter, or as JSON in a text"
+        )
 
 
 def _require(source: str, number: int, row: Any, fields: Sequence[str]) -> None:
@@ -260,6 +291,8 @@ def _plain(value: Any) -> Any:
         if value.as_tuple().exponent == 0 and not _SMALLEST <= value <= _LARGEST:
             raise OverflowError(_too_large(value))
         return float(value)
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
     raise TypeError(f"a value of type {type(value).__name__} can't be represented in JSON")
 
 

@@ -4,13 +4,15 @@ One root, flat types, each named after the part that failed. The docstring of a 
 A failed rollout is data (an attempt with a failure class), not one of these.
 
     RelightError
-    ├── ConfigError            a setting or a run file that can't be used
+    ├── ConfigError            a setting, a run file or a database that can't be used
     ├── DatasetError           a data set that can't be read, or a row that lacks what the agent needs
     ├── AgentLoadError         an agent reference that can't be imported
+    ├── TemplateError          a prompt template that can't be filled in
+    ├── ReplacedNameError      a name of Agent Lightning that something else replaces
     ├── ModelError             a model directory that can't be served or trained
     ├── StackError             the embedded stack
     ├── PreflightError         something that would fail in every rollout, found before the first step
-    ├── PostgresError          Postgres does not answer or has the wrong schema
+    ├── PostgresError          Postgres does not answer or has an old schema
     ├── TemporalError          Temporal does not answer or is not set up
     ├── StoreError             the store service does not answer, or answers what can't be parsed
     ├── NotFoundError          404
@@ -55,7 +57,7 @@ class RelightError(Exception):
 
 
 class ConfigError(RelightError, http_status=422):
-    """A setting or a run file can't be used."""
+    """A setting, a run file or a database can't be used."""
 
 
 class DatasetError(RelightError, http_status=422):
@@ -64,6 +66,16 @@ class DatasetError(RelightError, http_status=422):
 
 class AgentLoadError(RelightError):
     """An agent reference can't be imported."""
+
+
+class TemplateError(RelightError, KeyError, http_status=422):
+    """A prompt template can't be filled in."""
+
+    __str__ = Exception.__str__  # a KeyError shows its message in quotes
+
+
+class ReplacedNameError(RelightError, ImportError):
+    """Something else replaces this name of Agent Lightning."""
 
 
 class ModelError(RelightError):

@@ -63,22 +63,22 @@ class FaultPoint(StrEnum):
     """GPU worker: the step is on record, its workflow does not know."""
 
 
-def fault_point(place: FaultPoint) -> None:
+def fault_point(point: FaultPoint) -> None:
     """Die here if the point is armed, once."""
     if _FOLDER is None:
         return
     try:
-        (Path(_FOLDER) / place).unlink()
+        (Path(_FOLDER) / point).unlink()
     except FileNotFoundError:
         return
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def arm(folder: Path, place: FaultPoint) -> None:
+def arm(folder: Path, point: FaultPoint) -> None:
     """Make the next process that reaches the point die there."""
-    (folder / place).touch()
+    (folder / point).touch()
 
 
-def is_armed(folder: Path, place: FaultPoint) -> bool:
+def is_armed(folder: Path, point: FaultPoint) -> bool:
     """Whether no process has reached the point yet."""
-    return (folder / place).exists()
+    return (folder / point).exists()

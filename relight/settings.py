@@ -15,11 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ByteSize, ConfigDict, Field, SecretStr, ValidationError, field_validator
+from pydantic import BaseModel, ByteSize, ConfigDict, Field, SecretStr, ValidationError, ValidationInfo, field_validator
 
 from relight.errors import ConfigError
-from relight.types.names import GPU_QUEUE, ORCHESTRATOR_QUEUE, RUNNER_QUEUE
+from relight.types.names import GPU_QUEUE, ORCHESTRATOR_QUEUE, RUNNER_QUEUE, Network
 from relight.types.run_file import check_location
+from relight.types.verl_keys import require_startup_keys
+from relight.types.vllm_keys import check_vllm_keys
 
 STACK_FILE = "stack.json"
 TOKEN_FILE = "token"
@@ -44,6 +46,9 @@ class Settings(BaseModel):
     """The address that attempts get, also after a restart."""
     gateway_upstreams: Path | None = None
     """JSON file of model providers that every rollout may call through the gateway."""
+    gateway_allowed_hosts: list[str] = Field(default_factory=list[str])
+    """Hosts that providers may have although they are link-local or belong to the platform; in the environment a JSON
+    list."""
     gateway_request_bytes: int = Field(default=16 * 2**20, ge=1)
     """Longest request that the gateway accepts."""
     gateway_answer_bytes: int = Field(default=64 * 2**20, ge=1)
@@ -66,6 +71,10 @@ class Settings(BaseModel):
     gpu_queue: str = GPU_QUEUE
     gpu_host: str | None = None
     """Name of this GPU host; by default the machine's host name."""
+    gpu_vllm: dict[str, Any] = Field(default_factory=dict[str, Any])
+    """vLLM's arguments for the engines of this GPU worker, over those of run files; in the environment JSON."""
+    gpu_verl: dict[str, Any] = Field(default_factory=dict[str, Any])
+    """verl's keys for the trainers of this GPU worker, beside those of run files; in the environment JSON."""
     gpu_lost_seconds: float = Field(default=60.0, ge=10)
     """After this time without a report a GPU host counts as lost, and another one may take over its run."""
     checkpoints: str | None = None
@@ -76,6 +85,22 @@ class Settings(BaseModel):
     """The module that is started for each rank of a trainer."""
     redact_patterns: list[str] = Field(default_factory=list[str])
     """Further regular expressions (RE2) whose matches are redacted; in the environment a JSON list."""
+    network: Network = "internet"
+    """What attempts may connect to by TCP: the ports of the web too, or those of gateway and store only."""
+    allow_path: list[str] = Field(default_factory=list[str])
+    """Further files and folders for attempts, to write to unless they end in `:ro`; in the environment a JSON list."""
+    allow_net: list[str] = Field(default_factory=list[str])
+    """Further TCP ports for attempts, or `any`; in the environment a JSON list."""
+    allow_gpu: bool = False
+    """Whether attempts may use the runner's GPUs."""
+    wrapper: str | None = None
+    """The start of a command within which agents run, such as `bwrap --dev-bind / / --`; split as by a shell."""
+    attempt_memory_bytes: ByteSize = Field(default=ByteSize(16 * 2**30), ge=2**26)
+    """Memory that all processes of an attempt may hold together, such as 16GiB; a run file may set a lower limit."""
+    attempt_processes: int = Field(default=1024, ge=1)
+    """Processes and threads that an attempt may run at once."""
+    attempt_scratch_bytes: ByteSize = Field(default=ByteSize(16 * 2**30), ge=2**20)
+    """What an attempt may have written to its scratch folder."""
     log_level: str = "info"
     drain_seconds: float = Field(default=20.0, ge=0)
     """How long work under way may continue after SIGTERM."""
@@ -89,10 +114,24 @@ class Settings(BaseModel):
     def _check_place(cls, value: str | None) -> str | None:
         return check_location(value) if value else None
 
-    @field_validator("redact_patterns", mode="before")
+    @field_validator(
+        *("redact_patterns", "gateway_allowed_hosts", "gpu_vllm", "gpu_verl", "allow_path", "allow_net"), mode="before"
+    )
     @classmethod
-    def _read_list(cls, value: Any) -> Any:
+    def _read_json(cls, value: Any) -> Any:
         return json.loads(value) if isinstance(value, str) else value
+
+    @field_validator("gpu_vllm", "gpu_verl")
+    @classmethod
+    def _check_keys(cls, value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        try:
+            if info.field_name == "gpu_vllm":
+                check_vllm_keys(value)
+            else:
+                require_startup_keys(value)
+        except ConfigError as error:
+            raise ValueError(error.message) from error
+        return value
 
     @property
     def token_value(self) -> str | None:
@@ -153,8 +192,8 @@ def read_temporal_profile(environ: Mapping[str, str]) -> TemporalProfile | None:
         profile = ClientConfigProfile.load(config_source=given, override_env_vars=dict(environ))
     except (RuntimeError, ValueError, OSError) as error:
         reason = " ".join(str(error).split())
-        mend = "correct the file, or name another profile (TEMPORAL_PROFILE) or file (TEMPORAL_CONFIG_FILE)"
-        raise ConfigError(f"{source}: {reason}; {mend}") from error
+        remedy = "correct the file, or name another profile (TEMPORAL_PROFILE) or file (TEMPORAL_CONFIG_FILE)"
+        raise ConfigError(f"{source}: {reason}; {remedy}") from error
     values = {"temporal_address": profile.address, "temporal_namespace": profile.namespace}
     return TemporalProfile({key: value for key, value in values.items() if value}, source)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from relight.cli import output
+from relight.cli.render import print_table
 from relight.settings import SECRETS, Resolved, environment_name, resolve
 from relight.store.database import redact_url
 
@@ -23,7 +24,8 @@ def config() -> None:
     resolved = resolve(output.current.flags)
     rows = setting_rows(resolved)
     if not output.emitted({"settings": {row["name"]: row for row in rows}}):
-        _print_table(rows)
+        cells = [[str("" if cell is None else cell) for cell in row.values()] for row in rows]
+        print_table(("setting", "value", "from", "environment variable"), cells)
 
 
 def setting_rows(resolved: Resolved) -> list[dict[str, Any]]:
@@ -45,14 +47,3 @@ def redacted(name: str, value: Any) -> Any:
     if value is None or name not in SECRETS:
         return value
     return redact_url(str(value)) if name.endswith("_url") else "***"
-
-
-def _print_table(rows: list[dict[str, Any]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table("setting", "value", "from", "environment variable", box=None, header_style="bold")
-    for row in rows:
-        shown = "" if row["value"] is None else str(row["value"])
-        table.add_row(row["name"], shown, row["source"], row["environment"])
-    Console(soft_wrap=True).print(table)

@@ -23,6 +23,7 @@ from relight.cli.plot import plot_run
 from relight.cli.progress import RunSnapshot, held_out_summary
 from relight.cli.render import command_line
 from relight.cli.run_check import check_run, name_stem, next_name
+from relight.cli.shared_options import Set
 from relight.cli.start_run import check_existing, launch
 from relight.cli.store_reader import StoreReader
 from relight.cli.train import web_ui_page
@@ -48,9 +49,7 @@ async def demo(
     crash: Annotated[bool, typer.Option("--crash", help="Kill each process once, in the middle of a step.")] = False,
     file: Annotated[Path, typer.Option(help="Run file.")] = RUN_FILE,
     agent: Annotated[str, typer.Option(help="Agent that the runner serves.")] = AGENT,
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the file, dotted.")
-    ] = None,
+    set_: Set = None,
 ) -> None:
     """Start the stack, train the calculator agent, plot its reward, and stop the stack. Ctrl-C stops it, too.
 
@@ -58,13 +57,13 @@ async def demo(
     """
     began = time.monotonic()
     settings = output.settings()
-    checked = check_run(file, settings.data_root, set_ or [])
+    run_file = check_run(file, settings.data_root, set_ or [])
     async with AsyncExitStack() as resources:
         stack = DemoStack(settings.home.absolute(), agent, keep=keep)
         settings = await stack.boot(resources)
         reader = await resources.enter_async_context(StoreReader.from_settings(settings))
         client = await connect_temporal(settings)
-        run = await begin(client, reader, settings, checked.file, file)
+        run = await begin(client, reader, settings, run_file, file)
         snapshot = await watch(run, settings, stack.home, reader, client, crash=crash)
         stack.leave_running()
         show_results(snapshot, settings, stack, time.monotonic() - began)

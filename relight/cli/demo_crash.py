@@ -12,22 +12,20 @@ from relight.cli.store_reader import StoreReader
 from relight.errors import RelightError
 from relight.types.views import RunView
 
-VICTIMS = ("runner", "orchestrator", "store", "gateway", "gpu-worker")
-POLL_SECONDS = 0.15
+KILL_ORDER = ("runner", "orchestrator", "store", "gateway", "gpu-worker")
 RETURN_SECONDS = 300.0
 
 
 def in_the_middle(view: RunView) -> bool:
     """Whether a step has some rollouts that are done and some that are running."""
     counts = view.open_step.rollouts if view.phase == "sampling" and view.open_step else None
-    if counts is None:
-        return False
-    done = counts.succeeded + counts.failed + counts.cancelled
-    return counts.running > 0 and 0 < done < counts.planned
+    return counts is not None and counts.running > 0 and 0 < counts.done < counts.planned
 
 
 class Crasher:
     """Kills a process, waits until it is back and the step has ended, then kills the next."""
+
+    poll_seconds = 0.15
 
     def __init__(self, run: str, home: Path, reader: StoreReader, say: Callable[[str], None]) -> None:
         self.run = run
@@ -39,7 +37,7 @@ class Crasher:
     async def kill_all(self) -> None:
         """Kill one process after the other; ends when all are back."""
         last_step = 0
-        for name in VICTIMS:
+        for name in KILL_ORDER:
             step = await self._middle_of_a_step(after=last_step)
             await self._kill(name, step)
             last_step = step
@@ -49,7 +47,7 @@ class Crasher:
             view = await self._view()
             if view and view.open_step and view.open_step.step > after and in_the_middle(view):
                 return view.open_step.step
-            await asyncio.sleep(POLL_SECONDS)
+            await asyncio.sleep(self.poll_seconds)
 
     async def _kill(self, name: str, step: int) -> None:
         began = time.monotonic()
@@ -66,7 +64,7 @@ class Crasher:
             view = await self._view()
             if view and view.step >= step:
                 return
-            await asyncio.sleep(POLL_SECONDS)
+            await asyncio.sleep(self.poll_seconds)
 
     async def _view(self) -> RunView | None:
         try:

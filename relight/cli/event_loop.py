@@ -10,8 +10,10 @@ import asyncio
 import gc
 import os
 import signal
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any, TypeVar
+
+import uvloop
 
 T = TypeVar("T")
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -19,18 +21,9 @@ OBJECTS_A_COLLECTION = 20_000
 """With Python's default of 700, a service with thousands of workflows or requests collects garbage far too often."""
 
 
-def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
-    """The event loop of uvloop if that is installed, else asyncio's."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop
-    return uvloop.new_event_loop
-
-
 def run(main: Coroutine[Any, Any, T]) -> T:
     """Run a command; Ctrl-C cancels it and becomes KeyboardInterrupt."""
-    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(main)
 
 
@@ -38,7 +31,7 @@ def run_service(main: Coroutine[Any, Any, None], most_seconds: float | None = No
     """Run a service until it ends or is signalled to stop, which is a success and takes `most_seconds` at most."""
     gc.freeze()  # what is loaded by now is never garbage
     gc.set_threshold(OBJECTS_A_COLLECTION)
-    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_run_until_signalled(main, most_seconds))
 
 

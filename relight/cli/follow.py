@@ -15,7 +15,7 @@ from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureEr
 from temporalio.service import RPCError, RPCStatusCode
 
 from relight.cli.display import Display
-from relight.cli.progress import Outcome, ProgressReporter, RunSnapshot, status_line
+from relight.cli.progress import ProgressReporter, RunOutcome, RunSnapshot, status_line
 from relight.cli.store_reader import StoreReader
 from relight.errors import NotFoundError, OverloadedError, PostgresError, StoreError, TemporalError
 from relight.temporal.pollers import names_of_pollers
@@ -24,7 +24,7 @@ from relight.types.views import RunView, StepView
 
 RPC_TIMEOUT = timedelta(seconds=5)
 POLLS_WITHOUT_ROW = 5
-"""After so many polls without a row the user is told if no orchestrator is running."""
+"""After so many polls without a row it is shown if no orchestrator is running."""
 ENDED = {
     WorkflowExecutionStatus.COMPLETED: "finished",
     WorkflowExecutionStatus.FAILED: "failed",
@@ -94,7 +94,7 @@ class RunSource:
             return RunSnapshot(view, steps, note=view.error)
         if state == UNKNOWN and view and view.status == "running":
             message = "the Temporal server has no workflow of this run; `relight resume` starts one"
-            return RunSnapshot(view, steps, Outcome("interrupted", message))
+            return RunSnapshot(view, steps, RunOutcome("interrupted", message))
         if state == UNDER_WAY:
             return RunSnapshot(view, steps)
         return RunSnapshot(view, steps, await self._outcome(state, view))
@@ -108,12 +108,12 @@ class RunSource:
             return UNKNOWN if error.status == RPCStatusCode.NOT_FOUND else AWAY
         return ENDED.get(description.status, UNDER_WAY) if description.status else UNDER_WAY
 
-    async def _outcome(self, state: str, view: RunView | None) -> Outcome:
+    async def _outcome(self, state: str, view: RunView | None) -> RunOutcome:
         status = view.status if state == UNKNOWN and view else state
         message = (view.error or "") if view else ""
         if status == "failed":
             message = await self._failure() or message
-        return Outcome(status, message)
+        return RunOutcome(status, message)
 
     async def _failure(self) -> str:
         """The message of the workflow's failure: that of the innermost cause."""

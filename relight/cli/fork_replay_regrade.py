@@ -1,4 +1,4 @@
-"""`relight fork | replay | regrade`: what comes of a run besides itself."""
+"""`relight fork | replay | regrade`: derive another run, or another grader's rewards, from a run."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from relight.cli import output
 from relight.cli.render import command_line
 from relight.cli.run_check import check_run_name, parse_pair
 from relight.cli.run_control import operator
+from relight.cli.shared_options import Detach, Set
 from relight.cli.store_reader import StoreReader
 from relight.cli.train import watch
 from relight.errors import ConfigError
@@ -33,9 +34,7 @@ Examples:
   relight regrade calculator-1 --grader strict
   relight regrade calculator-1 --grader strict --step 12""",
 }
-Name = Annotated[str | None, typer.Option(help="Name of the new run.", show_default=False)]
-Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the file, dotted.")]
-Detach = Annotated[bool, typer.Option("--detach", help="Start it and return.")]
+Name = Annotated[str | None, typer.Option(help="Name of the new run.")]
 Run = Annotated[str, typer.Argument(help="The run that it comes from.")]
 
 
@@ -66,19 +65,19 @@ async def replay(
 async def regrade(
     run: Run,
     grader: Annotated[str, typer.Option(help="Name of a grader that runners serve.")],
-    step: Annotated[int | None, typer.Option(min=0, help="Only this step's rollouts.", show_default=False)] = None,
+    step: Annotated[int | None, typer.Option(min=0, help="Only this step's rollouts.")] = None,
     detach: Detach = False,
 ) -> None:
-    """Let a grader judge what a run's attempts left. Its rewards are kept beside those that were trained on."""
+    """Grade a run's attempts with another grader. Its rewards are kept beside those that were trained on."""
     async with operator() as op:
         result = await op.regrade(run, Regrade(grader=grader, step=step, actor=getpass.getuser()))
         if detach:
-            _say(run, result, f"grader {grader} begins to judge run {run}")
+            _say(run, result, f"grader {grader} begins to grade run {run}")
             return
-        judged = await _result_of(op.client, str(result.after["workflow"]))
-    if not output.emitted(judged):
-        failed = f", {judged.failed} could not be judged" if judged.failed else ""
-        output.say(f"grader {grader} gave {judged.graded} rewards{failed}")
+        regraded = await _result_of(op.client, str(result.after["workflow"]))
+    if not output.emitted(regraded):
+        failed = f", {regraded.failed} could not be graded" if regraded.failed else ""
+        output.say(f"grader {grader} gave {regraded.graded} rewards{failed}")
 
 
 def _given(name: str | None, pairs: list[str] | None) -> dict[str, Any]:

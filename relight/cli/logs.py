@@ -20,21 +20,22 @@ EPILOG = """\b
 Examples:
   relight logs
   relight logs gpu-worker -f
+  relight logs engine
   relight logs calculator-1-s0003-g01-i5"""
 POLL_SECONDS = 0.3
 CHUNK_BYTES = 1 << 16
 
 
 async def logs(
-    name: Annotated[
-        str | None, typer.Argument(help="A process of the stack, or a rollout.", show_default=False)
-    ] = None,
+    name: Annotated[str | None, typer.Argument(help="A process of the stack, or a rollout.")] = None,
     follow: Annotated[bool, typer.Option("-f", "--follow", help="Keep printing what is appended.")] = False,
     lines: Annotated[int, typer.Option("-n", "--lines", min=0, help="Number of last lines to begin with.")] = 100,
 ) -> None:
-    """Print the log of a process of the stack, or the output of a rollout's attempts; without a name, list the logs."""
-    folder = output.settings().home / "logs"
-    known = log_files(folder)
+    """Print the log of a process of the stack, or the output of a rollout's attempts; without a name, list the logs.
+
+    `engine` and `trainer` are those of the run that this host trained last.
+    """
+    known = log_files(output.settings().home)
     if name is None:
         _list(known)
     elif name in known:
@@ -43,18 +44,22 @@ async def logs(
         await _print_attempts(name, sorted(known))
 
 
-def log_files(folder: Path) -> dict[str, Path]:
-    """The logs of the embedded stack by name."""
-    return {file.stem: file for file in sorted(folder.glob("*.log"))}
+def log_files(home: Path) -> dict[str, Path]:
+    """The logs of the embedded stack by name, with those of the newest engine and trainer."""
+    known = {file.stem: file for file in sorted((home / "logs").glob("*.log"))}
+    for name in ("engine", "trainer"):
+        if found := list((home / "runs").glob(f"*/{name}.log")):
+            known[name] = max(found, key=lambda file: file.stat().st_mtime)
+    return known
 
 
-def last_lines(path: Path, number: int) -> tuple[bytes, int]:
+def last_lines(path: Path, number: int, chunk_bytes: int = CHUNK_BYTES) -> tuple[bytes, int]:
     """The last lines of a file, and its size; reads no more of it than needed."""
     with path.open("rb") as file:
         end = position = file.seek(0, 2)
         tail = b""
         while position > 0 and tail.count(b"\n") <= number:
-            start = max(0, position - CHUNK_BYTES)
+            start = max(0, position - chunk_bytes)
             file.seek(start)
             tail = file.read(position - start) + tail
             position = start

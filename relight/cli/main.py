@@ -24,7 +24,7 @@ SERVICES = "Services, a process each (`relight up` starts them all)"
 
 
 @dataclass(frozen=True)
-class Command:
+class CommandEntry:
     """The function of a command, and its line in `relight --help`."""
 
     target: str
@@ -32,33 +32,39 @@ class Command:
     panel: str
 
 
-COMMANDS: dict[str, Command] = {
-    "up": Command("relight.cli.up:up", "Start the embedded stack and keep it running.", STACK),
-    "down": Command("relight.cli.up:down", "Stop the embedded stack of this folder.", STACK),
-    "config": Command("relight.cli.config:config", "Show every setting and its source.", STACK),
-    "token": Command("relight.cli.tokens:app", "Create, list and revoke tokens of the store.", STACK),
-    "schema": Command("relight.cli.schema:schema", "Print the JSON Schema of a run file.", RUNS),
-    "train": Command("relight.cli.train:train", "Start or resume a run, and watch it.", RUNS),
-    "data": Command("relight.cli.datasets:app", "Put data sets into the store.", RUNS),
-    "status": Command("relight.cli.status:status", "Show the stack, its workers and its runs.", RUNS),
-    "runs": Command("relight.cli.runs:runs", "List runs.", RUNS),
-    "rollouts": Command("relight.cli.rollouts:rollouts", "List a run's rollouts and why they failed.", RUNS),
-    "pause": Command("relight.cli.run_control:pause", "Pause a run.", RUNS),
-    "resume": Command("relight.cli.run_control:resume", "Resume a run that is paused, interrupted or cancelled.", RUNS),
-    "stop": Command("relight.cli.run_control:stop", "Finish a run early.", RUNS),
-    "cancel": Command("relight.cli.run_control:cancel", "End a run, or one rollout.", RUNS),
-    "retry": Command("relight.cli.run_control:retry", "Try failed rollouts again.", RUNS),
-    "set": Command("relight.cli.run_control:set_", "Change a live run.", RUNS),
-    "fork": Command("relight.cli.fork_replay_regrade:fork", "Start a run from a checkpoint of another.", RUNS),
-    "replay": Command("relight.cli.fork_replay_regrade:replay", "Train on another run's rollouts.", RUNS),
-    "regrade": Command("relight.cli.fork_replay_regrade:regrade", "Let another grader grade a run's attempts.", RUNS),
-    "logs": Command("relight.cli.logs:logs", "Print logs of the stack, or of an attempt.", RUNS),
-    "demo": Command("relight.cli.demo:demo", "Train the calculator agent from start to end.", RUNS),
-    "runner": Command("relight.cli.services:runner", "Serve agents: run their attempts.", SERVICES),
-    "store": Command("relight.cli.store:app", "Serve the store over HTTP; check it; delete old data.", SERVICES),
-    "gateway": Command("relight.cli.services:gateway", "Serve model calls to agents and record them.", SERVICES),
-    "orchestrator": Command("relight.cli.services:orchestrator", "Run the workflows.", SERVICES),
-    "gpu-worker": Command("relight.cli.services:gpu_worker", "Run the engines and the trainer.", SERVICES),
+COMMANDS: dict[str, CommandEntry] = {
+    "up": CommandEntry("relight.cli.up:up", "Start the embedded stack and keep it running.", STACK),
+    "down": CommandEntry("relight.cli.up:down", "Stop the embedded stack of this folder.", STACK),
+    "config": CommandEntry("relight.cli.config:config", "Show every setting and its source.", STACK),
+    "token": CommandEntry("relight.cli.tokens:app", "Create, list and revoke tokens of the store.", STACK),
+    "schema": CommandEntry("relight.cli.schema:schema", "Print the JSON Schema of a run file.", RUNS),
+    "train": CommandEntry("relight.cli.train:train", "Start or resume a run, and watch it.", RUNS),
+    "data": CommandEntry("relight.cli.datasets:app", "Put data sets into the store.", RUNS),
+    "status": CommandEntry("relight.cli.status:status", "Show the stack, its workers and its runs.", RUNS),
+    "runs": CommandEntry("relight.cli.runs:runs", "List runs.", RUNS),
+    "rollouts": CommandEntry("relight.cli.rollouts:rollouts", "List a run's rollouts and why they failed.", RUNS),
+    "serve": CommandEntry("relight.cli.serve:serve", "Serve a run's model with OpenAI's API.", RUNS),
+    "plot": CommandEntry("relight.cli.plot:plot", "Draw a run's reward curve.", RUNS),
+    "pause": CommandEntry("relight.cli.run_control:pause", "Pause a run.", RUNS),
+    "resume": CommandEntry(
+        "relight.cli.run_control:resume", "Resume a run that is paused, interrupted or cancelled.", RUNS
+    ),
+    "stop": CommandEntry("relight.cli.run_control:stop", "Finish a run early.", RUNS),
+    "cancel": CommandEntry("relight.cli.run_control:cancel", "End a run, or one rollout.", RUNS),
+    "retry": CommandEntry("relight.cli.run_control:retry", "Try failed rollouts again.", RUNS),
+    "set": CommandEntry("relight.cli.run_control:set_", "Change a live run.", RUNS),
+    "fork": CommandEntry("relight.cli.fork_replay_regrade:fork", "Start a run from a checkpoint of another.", RUNS),
+    "replay": CommandEntry("relight.cli.fork_replay_regrade:replay", "Train on another run's rollouts.", RUNS),
+    "regrade": CommandEntry(
+        "relight.cli.fork_replay_regrade:regrade", "Grade a run's attempts with another grader.", RUNS
+    ),
+    "logs": CommandEntry("relight.cli.logs:logs", "Print logs of the stack, or of an attempt.", RUNS),
+    "demo": CommandEntry("relight.cli.demo:demo", "Train the calculator agent from start to end.", RUNS),
+    "runner": CommandEntry("relight.cli.services:runner", "Serve agents: run their attempts.", SERVICES),
+    "store": CommandEntry("relight.cli.store:app", "Serve the store over HTTP; check it; delete old data.", SERVICES),
+    "gateway": CommandEntry("relight.cli.services:gateway", "Serve model calls to agents and record them.", SERVICES),
+    "orchestrator": CommandEntry("relight.cli.services:orchestrator", "Run the workflows.", SERVICES),
+    "gpu-worker": CommandEntry("relight.cli.services:gpu_worker", "Run the engines and the trainer.", SERVICES),
 }
 EPILOG = """\b
 Examples:
@@ -134,7 +140,7 @@ def _shared(
 
 def build() -> typer.Typer:
     """The `relight` application."""
-    app = shared_options.make_app(name="relight", cls=LazyGroup, no_args_is_help=True)
+    app = shared_options.make_app(name="relight", cls=LazyGroup, no_args_is_help=True, add_completion=True)
     app.callback(help="Durable reinforcement learning for AI agents: no crash loses finished work.", epilog=EPILOG)(
         shared_options.with_options(_shared)
     )
@@ -143,5 +149,5 @@ def build() -> typer.Typer:
 
 def run() -> None:
     """Parse the command line and run its command."""
-    output.current = output.Invocation()
+    output.current = output.GlobalOptions()
     build()(prog_name="relight")

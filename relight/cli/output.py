@@ -24,7 +24,7 @@ BAD_INPUT = (ConfigError, DatasetError, AgentLoadError, ModelError, InvalidReque
 
 
 @dataclass
-class Invocation:
+class GlobalOptions:
     """The shared options as given on the command line."""
 
     flags: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -32,7 +32,7 @@ class Invocation:
     json: bool = False
 
 
-current = Invocation()
+current = GlobalOptions()
 """The options of this process; set by `shared_options`, read by commands."""
 
 

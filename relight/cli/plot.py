@@ -1,15 +1,37 @@
-"""The reward curve of a run as an SVG: training reward by step, held-out score by policy version."""
+"""`relight plot`: the reward curve of a run as an SVG: training reward by step, held-out score by policy version."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Annotated
 
+import typer
+
+from relight.cli import output
+from relight.cli.store_reader import StoreReader
 from relight.errors import RelightError
 from relight.types.views import RunView
 
+EPILOG = """\b
+Examples:
+  relight plot calculator-1
+  relight plot calculator-1 -o curve.svg"""
 SMOOTHING_STEPS = 5
+
+
+async def plot(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run, whether it has ended or not.")],
+    file: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="The SVG file. Default: RUN.svg.")
+    ] = None,
+) -> None:
+    """Draw a run's training reward and held-out score over its steps."""
+    async with StoreReader.from_settings(output.settings()) as reader:
+        drawn = plot_run(await reader.run(run), file or Path(f"{run}.svg"))
+    if not output.emitted({"run": run, "plot": str(drawn.absolute())}):
+        output.say(f"reward curve  {drawn}")
 
 
 def plot_run(view: RunView, path: Path) -> Path:

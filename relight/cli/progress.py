@@ -17,7 +17,7 @@ EventKind = Literal["step", "evaluation", "waiting", "warning", "note", "end"]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunOutcome:
     """How a run ended."""
 
     status: str
@@ -41,7 +41,7 @@ class RunSnapshot:
     """None while the run has no row or the store does not answer."""
     steps: list[StepView] = field(default_factory=list[StepView])
     """Recorded since the last snapshot."""
-    outcome: Outcome | None = None
+    outcome: RunOutcome | None = None
     note: str | None = None
     """Why there is nothing to show, or why the run waits."""
     training_seconds: float | None = None
@@ -147,8 +147,7 @@ def _no_engine_text(view: RunView) -> str:
 
 def counts_text(counts: Counts) -> str:
     """How many rollouts are done, running, failed and retried."""
-    done = counts.succeeded + counts.failed + counts.cancelled
-    parts = [f"{done}/{counts.planned} rollouts done", f"{counts.running} running"]
+    parts = [f"{counts.done}/{counts.planned} rollouts done", f"{counts.running} running"]
     return ", ".join([*parts, *_failure_texts(counts)])
 
 
@@ -159,7 +158,7 @@ def step_event(step: StepView, total: int | None) -> ProgressEvent:
     reward = step.reward if step.reward is not None else counts.reward_mean
     left_out = step.metrics.get("calls_left_out", 0)
     parts = [
-        ", ".join([f"{counts.succeeded + counts.failed + counts.cancelled} rollouts", *_failure_texts(counts)]),
+        ", ".join([f"{counts.done} rollouts", *_failure_texts(counts)]),
         f"reward {number_text(reward)}{' (weights unchanged)' if step.unchanged else ''}",
         f"{left_out:.0f} model calls not trained: they have no token ids or logprobs" if left_out else "",
         _skipped_text(step),

@@ -10,8 +10,8 @@ from relight.cli import output
 from relight.cli.progress import number_text
 from relight.cli.render import duration, indent, print_table, shorten, when
 from relight.cli.store_reader import StoreReader
-from relight.emitter.names import PRIMARY
 from relight.errors import ConfigError
+from relight.semconv import PRIMARY_REWARD
 from relight.types.views import AttemptView, GenerationView, RewardView, RolloutSummary, RolloutView
 
 EPILOG = """\b
@@ -25,15 +25,11 @@ SHOWN_CHARACTERS = 2000
 
 async def rollouts(
     target: Annotated[list[str], typer.Argument(metavar="RUN | show ROLLOUT", help="A run, or `show` and a rollout.")],
-    step: Annotated[int | None, typer.Option(min=0, help="Only those of this step.", show_default=False)] = None,
-    kind: Annotated[str | None, typer.Option(help="Only train, eval or inspect.", show_default=False)] = None,
-    status: Annotated[
-        str | None, typer.Option(help="Only this status, such as running or succeeded.", show_default=False)
-    ] = None,
+    step: Annotated[int | None, typer.Option(min=0, help="Only those of this step.")] = None,
+    kind: Annotated[str | None, typer.Option(help="Only train, eval or inspect.")] = None,
+    status: Annotated[str | None, typer.Option(help="Only this status, such as running or succeeded.")] = None,
     failed: Annotated[bool, typer.Option("--failed", help="Only failed ones.")] = False,
-    failure_class: Annotated[
-        str | None, typer.Option("--class", help="Only this failure class.", show_default=False)
-    ] = None,
+    failure_class: Annotated[str | None, typer.Option("--class", help="Only this failure class.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="Show at most this many.")] = 200,
 ) -> None:
     """List a run's rollouts, or show one with its attempts, model calls and rewards."""
@@ -107,7 +103,7 @@ def rollout_lines(rollout: RolloutView, calls: list[GenerationView]) -> list[str
         f"input    {shorten(str(rollout.input), SHOWN_CHARACTERS)}",
     ]
     for attempt in rollout.tries:
-        lines += attempt_lines(attempt, attempt.attempt_id == rollout.counted)
+        lines += attempt_lines(attempt, attempt.attempt_id == rollout.final_attempt)
         lines += [reward_line(reward) for reward in rollout.rewards if reward.attempt_id == attempt.attempt_id]
         lines += [line for call in calls if call.attempt_id == attempt.attempt_id for line in call_lines(call)]
     return lines
@@ -117,12 +113,14 @@ def position_text(rollout: RolloutView) -> str:
     """The position of a rollout in its run."""
     if rollout.inspects:
         return f"an inspection of {rollout.inspects}, which is not used for training"
+    if rollout.kind == "external":
+        return "from outside, which is not used for training"
     return f"{rollout.kind} {rollout.step}, group {rollout.group_number}, index {rollout.index_in_group}"
 
 
 def reward_line(reward: RewardView) -> str:
     """A reward, its grader, and the grader's feedback."""
-    primary = ", primary" if reward.primary and reward.dimension != PRIMARY else ""
+    primary = ", primary" if reward.primary and reward.dimension != PRIMARY_REWARD else ""
     why = f": {shorten(reward.feedback, SHOWN_CHARACTERS)}" if reward.feedback else ""
     return f"  reward {reward.dimension} by {reward.grader}: {number_text(reward.value)}{primary}{why}"
 

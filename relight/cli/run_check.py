@@ -9,7 +9,6 @@ import json
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +18,6 @@ from relight.models import check_model
 from relight.operators.derived_runs import set_key
 from relight.types.names import RUN_NAME
 from relight.types.run_file import RunFile, parse_run_file
-
-
-@dataclass(frozen=True)
-class CheckedRun:
-    """A run file that can be started."""
-
-    file: RunFile
-    train_rows: int | None
-    """None if the data set is in the store already, or was not checked."""
-    evaluation_rows: int | None
 
 
 def read_run_file(path: Path, overrides: Sequence[str] = ()) -> RunFile:
@@ -46,21 +35,19 @@ def read_run_file(path: Path, overrides: Sequence[str] = ()) -> RunFile:
         raise ConfigError(f"{path}: {error.message.removeprefix('run file: ')}") from error
 
 
-def check_run(path: Path, data_root: Path, overrides: Sequence[str] = (), *, files: bool = True) -> CheckedRun:
-    """Check everything that can be checked on this machine; `files=False` leaves data and model to the cluster.
+def check_run(path: Path, data_root: Path, overrides: Sequence[str] = (), *, files: bool = True) -> RunFile:
+    """The run file, checked as far as this machine can; `files=False` leaves data and model to the cluster.
 
     Raises:
         ConfigError, DatasetError, ModelError: what is wrong, where, and how to correct it.
     """
     file = read_run_file(path, overrides)
-    if not files:
-        return CheckedRun(file, None, None)
-    train = _count(file.data.train, data_root, file.data.required_fields)
-    evaluation = None
-    if file.data.evaluation is not None:
-        evaluation = _count(file.data.evaluation, data_root, file.data.required_fields)
-    check_model(file.model, data_root)
-    return CheckedRun(file, train, evaluation)
+    if files:
+        for source in (file.data.train, file.data.evaluation):
+            if source is not None and not is_stored(source):
+                load_tasks(source, data_root, file.data.required_fields)
+        check_model(file.model, data_root)
+    return file
 
 
 def parse_pair(pair: str) -> tuple[str, Any]:
@@ -131,9 +118,3 @@ def _read_json(path: Path) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise ConfigError(f"{path}: a run file has to be one JSON object; `relight schema` prints its schema")
     return data
-
-
-def _count(source: str, data_root: Path, required_fields: Sequence[str]) -> int | None:
-    if is_stored(source):
-        return None
-    return len(load_tasks(source, data_root, required_fields).rows)

@@ -73,7 +73,7 @@ async def resume(run: Run) -> None:
 async def stop(
     run: Run,
     after_step: Annotated[
-        int | None, typer.Option(min=0, help="Finish after this step; default: the step under way.", show_default=False)
+        int | None, typer.Option(min=0, help="Finish after this step; default: the step under way.")
     ] = None,
 ) -> None:
     """Finish a run early: after the step under way, or after a later one."""
@@ -97,7 +97,7 @@ async def retry(
     target: Annotated[str, typer.Argument(metavar="ROLLOUT|RUN", help="A failed rollout; a run with --failed.")],
     failed: Annotated[bool, typer.Option("--failed", help="All that failed in open batches of the run.")] = False,
     failure_class: Annotated[
-        FailureClass | None, typer.Option("--class", help="With --failed: only this class.", show_default=False)
+        FailureClass | None, typer.Option("--class", help="With --failed: only this class.")
     ] = None,
 ) -> None:
     """Try failed or cancelled rollouts again, while their batch is open.
@@ -165,7 +165,7 @@ def show(run: str, done: str, result: ChangeResult) -> None:
     """Show the result of a command."""
     if not output.emitted({"run": run, **result.model_dump(mode="json")}):
         where = f", effective at step {result.effective_step}" if result.effective_step is not None else ""
-        output.say(f"run {run} is {done}{where}")
+        output.say(f"run {run}: {done}{where}")
 
 
 async def find(target: str) -> tuple[str, str | None]:

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import StrEnum
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from relight.cli import event_loop, output
-from relight.errors import RelightError
+from relight.cli.shared_options import AllowNet, AllowPath, EnvFile, Gpu, Network, Wrapper
+from relight.errors import PostgresError, StoreError, TemporalError
 from relight.observability import logs
 from relight.retrying import ExponentialBackoff, retry
 from relight.transport.open_files import allow_open_files
@@ -30,7 +32,6 @@ Drain = Annotated[
         min=0,
         metavar="SECONDS",
         help="How long work under way may continue after SIGTERM; the rest is handed back. Default: 20.",
-        show_default=False,
     ),
 ]
 Wait = Annotated[
@@ -38,13 +39,15 @@ Wait = Annotated[
 ]
 CHECK_SECONDS = 0.2
 """Between two checks of what a service needs."""
-ISOLATION = "process: each attempt runs in its own process, even if the run file says otherwise."
+ISOLATION = """Each attempt runs in its own process, even if the run file says otherwise: sandbox requires namespaces,
+process uses none. By default there are namespaces where they can be had."""
 
 
 class Isolation(StrEnum):
     """How a runner overrides the run file."""
 
     PROCESS = "process"
+    SANDBOX = "sandbox"
 
 
 EPILOG = {
@@ -63,7 +66,9 @@ Examples:
 Examples:
   relight runner my_agents:calculator
   relight runner my_agents:calculator my_agents:search --concurrency 64
-  relight runner my_agents:calculator --isolation process --env OPENAI_ORGANIZATION""",
+  relight runner my_agents:calculator --isolation process --env OPENAI_ORGANIZATION
+  relight runner my_agents:calculator --allow-path ~/.cache/huggingface --allow-net 5432
+  relight runner my_agents:calculator --wrapper "bwrap --dev-bind / / --unshare-pid --proc /proc --\"""",
 }
 
 
@@ -72,8 +77,8 @@ def store(wait: Wait = 0.0, drain: Drain = None, *, memory: bool = False) -> Non
     from relight.stack.ports import address
 
     needs = () if memory else ("postgres",)
-    place = address(output.settings().store_url)
-    _serve("relight.store_api.server", needs, wait, drain, listens="store_url", arguments=place, memory=memory)
+    host_and_port = address(output.settings().store_url)
+    _serve("relight.store_api.server", needs, wait, drain, listens="store_url", arguments=host_and_port, memory=memory)
 
 
 def gateway(wait: Wait = 0.0, drain: Drain = None) -> None:
@@ -82,13 +87,8 @@ def gateway(wait: Wait = 0.0, drain: Drain = None) -> None:
 
 
 def orchestrator(
-    build_id: Annotated[
-        str | None, typer.Option(help="Build id of this code; see docs/deployments.md.", show_default=False)
-    ] = None,
-    deployment: Annotated[
-        str | None,
-        typer.Option(help="Worker deployment of this build. Default: relight.", show_default=False),
-    ] = None,
+    build_id: Annotated[str | None, typer.Option(help="Build id of this code; see docs/deployments.md.")] = None,
+    deployment: Annotated[str | None, typer.Option(help="Worker deployment of this build. Default: relight.")] = None,
     wait: Wait = 0.0,
     drain: Drain = None,
 ) -> None:
@@ -101,27 +101,45 @@ def orchestrator(
 
 def gpu_worker(wait: Wait = 0.0, drain: Drain = None) -> None:
     """Run the engine (vLLM) and the trainer process (verl) of this host."""
-    _serve("relight.gpu_worker.service", ("postgres", "temporal"), wait, drain)
+    _serve("relight.gpu_worker.worker", ("postgres", "temporal"), wait, drain)
 
 
 def runner(
     references: Annotated[list[str], typer.Argument(metavar="REF...", help="Agents as package.module:name.")],
-    concurrency: Annotated[int | None, typer.Option(min=1, help="Attempts at once.", show_default=False)] = None,
-    isolation: Annotated[Isolation | None, typer.Option(help=ISOLATION, show_default=False)] = None,
+    concurrency: Annotated[int | None, typer.Option(min=1, help="Attempts at once.")] = None,
+    isolation: Annotated[Isolation | None, typer.Option(help=ISOLATION)] = None,
     env: Annotated[list[str] | None, typer.Option(help="Environment variable that attempts may see.")] = None,
-    python: Annotated[str | None, typer.Option(help="Python that runs the agents.", show_default=False)] = None,
+    env_file: EnvFile = None,
+    allow_path: AllowPath = None,
+    allow_net: AllowNet = None,
+    network: Network = None,
+    gpu: Gpu = False,
+    wrapper: Wrapper = None,
+    python: Annotated[str | None, typer.Option(help="Python that runs the agents.")] = None,
     wait: Wait = 0.0,
     drain: Drain = None,
 ) -> None:
     """Serve the named agents, and no others: run their attempts and report the results."""
     options: dict[str, Any] = {
         "isolation": isolation and isolation.value,
-        "environment": tuple(env or ()),
+        "environment": (*(env or ()), *_set_by(env_file or ())),
         "python": python,
     }
     if concurrency is not None:
         options["concurrency"] = concurrency
-    _serve("relight.runner.worker", ("temporal", "store"), wait, drain, arguments=(references,), **options)
+    flags: dict[str, Any] = {"allow_path": allow_path, "allow_net": allow_net, "network": network, "wrapper": wrapper}
+    flags["allow_gpu"] = gpu or None
+    needs = ("temporal", "store")
+    _serve("relight.runner.worker", needs, wait, drain, flags=flags, arguments=(references,), **options)
+
+
+def _set_by(env_files: Sequence[Path]) -> list[str]:
+    """Set the variables of these files; their names, and those that files name without a value."""
+    from relight.runner.agent_environment import read_env_file
+
+    found = {name: value for path in env_files for name, value in read_env_file(path).items()}
+    os.environ.update({name: value for name, value in found.items() if value is not None})
+    return list(found)
 
 
 def _serve(
@@ -160,17 +178,19 @@ async def wait_for(settings: Settings, needs: tuple[str, ...], seconds: float) -
     """Return when all needed services answer.
 
     Raises:
-        RelightError: the last error, if one does not answer in time.
+        PostgresError, TemporalError, StoreError: the last error, if one does not answer in time.
+        ConfigError: the database can't be used.
     """
     backoff = ExponentialBackoff(CHECK_SECONDS, CHECK_SECONDS, within_seconds=seconds)
     for need in needs:
-        await retry(partial(CHECKS[need], settings), RelightError, backoff=backoff)
+        await retry(partial(CHECKS[need], settings), PostgresError, TemporalError, StoreError, backoff=backoff)
 
 
 async def _postgres(settings: Settings) -> None:
-    from relight.store.database import connect_database
+    from relight.store.database import opened_database
 
-    await (await connect_database(settings, max_size=1)).close()
+    async with opened_database(settings, max_size=1):
+        return
 
 
 async def _temporal(settings: Settings) -> None:
@@ -180,7 +200,7 @@ async def _temporal(settings: Settings) -> None:
 
 
 async def _store(settings: Settings) -> None:
-    from relight.stack.health import require_http
+    from relight.stack.http_check import require_http
 
     await require_http(f"{settings.store_url}/healthz", "the store service", "RELIGHT_STORE_URL")
 

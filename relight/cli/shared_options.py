@@ -16,6 +16,27 @@ import typer
 from relight.cli import output
 from relight.errors import RelightError
 
+EnvFile = Annotated[
+    list[Path] | None,
+    typer.Option(metavar="FILE", help="File of NAME=VALUE lines: variables that attempts get; repeatable."),
+]
+Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the file, dotted.")]
+Detach = Annotated[bool, typer.Option("--detach", help="Start it and return.")]
+AllowPath = Annotated[
+    list[str] | None,
+    typer.Option(metavar="PATH[:ro]", help="File or folder that attempts may read and, without :ro, write to."),
+]
+AllowNet = Annotated[
+    list[str] | None, typer.Option(metavar="PORT|any", help="TCP port that attempts may connect to and listen on.")
+]
+Network = Annotated[
+    str | None,
+    typer.Option(metavar="internet|gateway", help="Whether attempts may use the web's ports. Default: internet."),
+]
+Gpu = Annotated[bool, typer.Option("--gpu", help="Let attempts use this machine's GPUs.")]
+Wrapper = Annotated[
+    str | None, typer.Option(metavar="COMMAND", help="Start of a command within which agents run, such as bwrap's.")
+]
 HELP = {
     "home": "Folder of the embedded stack and the checkpoints.",
     "store_url": "Address of the store service.",
@@ -27,9 +48,10 @@ HELP = {
 }
 
 
-def make_app(**options: Any) -> typer.Typer:
+def make_app(*, add_completion: bool = False, **options: Any) -> typer.Typer:
     """An application or a group of commands; rich takes 0.2 s to import, and the help needs no formatting."""
-    return typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, **options)
+    plain: Any = {"rich_markup_mode": None, "pretty_exceptions_enable": False}
+    return typer.Typer(add_completion=add_completion, **plain, **options)
 
 
 def registered(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -49,6 +49,8 @@ class StackOverview(BaseModel):
     full_disks: list[FullDisk] = Field(default_factory=list[FullDisk])
     processes: list[Process] = Field(default_factory=list[Process])
     services: list[ServiceStatus] = Field(default_factory=list[ServiceStatus])
+    web_ui: str | None = None
+    """Address of Temporal's Web UI, if it is known."""
     queues: list[QueueStatus] = Field(default_factory=list[QueueStatus])
     cluster: ClusterView | None = None
     runs: list[RunSummary] = Field(default_factory=list[RunSummary])
@@ -63,6 +65,7 @@ async def read_overview(settings: Settings, reader: StoreReader) -> StackOvervie
     """Query the stack file, the store and Temporal; a service that does not answer has an error."""
     found = StackOverview(home=str(settings.home), stack_pid=running_pid(settings.home))
     found.full_disks = full_disks(settings.home)
+    found.web_ui = settings.temporal_ui_url
     if found.stack_pid:
         found.processes = list(read_processes(settings.home).values())
     store = ServiceStatus(name="store", url=settings.store_url)
@@ -101,6 +104,8 @@ def show(found: StackOverview) -> None:
         output.say(f"disk      {disk}")
     for service in found.services:
         output.say(f"{service.name:<9} {service.error or f'{service.url} answers'}")
+    if found.web_ui:
+        output.say(f"web UI    {found.web_ui}")
     if found.queues:
         output.say("")
         rows = [(queue.queue, queue.serves, ", ".join(queue.pollers) or "no worker") for queue in found.queues]

@@ -12,7 +12,8 @@ from relight.errors import ConfigError, NotFoundError
 from relight.operators.start_requests import REFUSED
 from relight.operators.starting import start_run
 from relight.types.names import train_id
-from relight.types.run_file import RunFile, differences, known_keys, parse_run_file
+from relight.types.run_file import RunFile, known_keys, parse_run_file
+from relight.types.run_file_differences import differences
 
 
 async def launch(client: Client, reader: StoreReader, queue: str, run: str, file: RunFile) -> bool:
@@ -55,7 +56,7 @@ def require_same(run: str, known: dict[str, Any], file: RunFile) -> None:
     try:
         before = parse_run_file(known_keys(known))
     except ConfigError:
-        return  # written by another release: the workflow judges
+        return  # written by another release: the workflow decides
     if keys := differences(before, file):
         raise ConfigError(
             f"run {run} exists with another run file; these keys differ: {keys}; "

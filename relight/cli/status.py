@@ -26,7 +26,7 @@ SHOWN_STEPS = 10
 
 
 async def status(
-    run: Annotated[str | None, typer.Argument(help="A run; without it, the stack.", show_default=False)] = None,
+    run: Annotated[str | None, typer.Argument(help="A run; without it, the stack.")] = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Show the run until it ends.")] = False,
 ) -> None:
     """Show the stack with its task queues and runs, or one run. Ctrl-C ends only the watching."""

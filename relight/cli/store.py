@@ -25,7 +25,7 @@ Examples:
 app = shared_options.make_app(name="store", invoke_without_command=True, epilog=EPILOG)
 
 
-class Backend(StrEnum):
+class BackendName(StrEnum):
     """Where the store keeps its rows."""
 
     POSTGRES = "postgres"
@@ -36,27 +36,24 @@ class Backend(StrEnum):
 def serve(
     context: typer.Context,
     backend: Annotated[
-        Backend, typer.Option(help="memory: without a Postgres, and without runs; nothing outlives the process.")
-    ] = Backend.POSTGRES,
+        BackendName, typer.Option(help="memory: without a Postgres, and without runs; nothing outlives the process.")
+    ] = BackendName.POSTGRES,
     wait: services.Wait = 0.0,
     drain: services.Drain = None,
 ) -> None:
     """Serve the store over HTTP to runners, gateways and the command line. Any number of them may share a Postgres."""
     if context.invoked_subcommand is None:
-        services.store(wait, drain, memory=backend is Backend.MEMORY)
+        services.store(wait, drain, memory=backend is BackendName.MEMORY)
 
 
 @app.command()
 async def check() -> None:
     """Check the invariants of the store in Postgres; exit code 1 if one does not hold."""
-    from relight.store.database import connect_database
+    from relight.store.database import opened_database
     from relight.store.maintenance.check import check_store, invariants
 
-    database = await connect_database(output.settings(), migrate=False, max_size=1)
-    try:
+    async with opened_database(output.settings(), migrate=False, max_size=1) as database:
         found = await check_store(database)
-    finally:
-        await database.close()
     _show_violations(found, len(invariants()))
     if found:
         raise SystemExit(1)
@@ -81,16 +78,15 @@ def _text(value: Any) -> str:
 @app.command()
 async def retain(
     older_than: Annotated[
-        str | None, typer.Option(metavar="AGE", help="Delete days older than this, such as 30d.", show_default=False)
+        str | None, typer.Option(metavar="AGE", help="Delete days older than this, such as 30d.")
     ] = None,
     max_size: Annotated[
-        str | None,
-        typer.Option(metavar="SIZE", help="Delete oldest days above this, such as 50GB.", show_default=False),
+        str | None, typer.Option(metavar="SIZE", help="Delete oldest days above this, such as 50GB.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be deleted.")] = False,
 ) -> None:
     """Delete spans, model calls and their bodies by day. Rollouts, rewards, the ledger and what a run needs stay."""
-    from relight.store.database import connect_database
+    from relight.store.database import opened_database
     from relight.store.maintenance import retention
 
     settings = output.settings()
@@ -98,11 +94,8 @@ async def retain(
     size = retention.parse_size(max_size) if max_size else settings.retention_bytes
     if days is None and size is None:
         raise ConfigError("say what to keep: --older-than 30d, --max-size 50GB, or both")
-    database = await connect_database(settings, max_size=1)
-    try:
+    async with opened_database(settings, max_size=1) as database:
         found = await retention.retain(database, retention.Policy(days, size), dry_run=dry_run)
-    finally:
-        await database.close()
     _show_days(found, dry_run)
 
 

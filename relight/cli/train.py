@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, NoReturn, Protocol
 from urllib.parse import quote
 
 import typer
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from relight.activities.pollers import why_waiting
+from relight.activities.readiness import why_waiting
 from relight.cli import output
 from relight.cli.display import make_display
 from relight.cli.follow import RunSource, follow
 from relight.cli.render import command_line
 from relight.cli.run_check import check_run, check_run_name, name_stem, next_name
+from relight.cli.shared_options import Detach, Set
 from relight.cli.start_run import launch
 from relight.cli.store_reader import StoreReader
+from relight.errors import RelightError
 from relight.settings import Settings
 from relight.temporal.connection import connect_temporal
 from relight.types.names import GPU_QUEUE, train_id
 from relight.types.payloads import CheckInput
 from relight.types.run_file import RunFile
+from relight.types.views import VersionView
 
 DETACHED_EXIT_CODE = 130
 EPILOG = """\b
@@ -35,13 +39,9 @@ Examples:
 
 async def train(
     file: Annotated[Path, typer.Argument(help="Run file, JSON; `relight schema` prints its schema.")],
-    name: Annotated[
-        str | None, typer.Option(help="Name of the run. Default: the file's folder and a number.", show_default=False)
-    ] = None,
-    detach: Annotated[bool, typer.Option("--detach", help="Start it and return.")] = False,
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the file, dotted.")
-    ] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the run. Default: the file's folder and a number.")] = None,
+    detach: Detach = False,
+    set_: Set = None,
     check: Annotated[
         bool, typer.Option(help="Check data sets and model on this machine; --no-check leaves that to the cluster.")
     ] = True,
@@ -53,11 +53,11 @@ async def train(
     settings = output.settings()
     if name:
         check_run_name(name)
-    checked = check_run(file, settings.data_root, set_ or [], files=check)
+    run_file = check_run(file, settings.data_root, set_ or [], files=check)
     client = await connect_temporal(settings)
     async with StoreReader.from_settings(settings) as reader:
-        run, started = await start(client, reader, settings, checked.file, file, name)
-        waiting_for = await _why_waiting(client, run, checked.file) if detach else None
+        run, started = await start(client, reader, settings, run_file, file, name)
+        waiting_for = await _why_waiting(client, run, run_file) if detach else None
         _show_started(settings, run, started, detach, waiting_for)
         if not detach:
             await watch(run, reader, client, settings)
@@ -80,7 +80,32 @@ async def watch(run: str, reader: StoreReader, client: Client | None, settings: 
     except asyncio.CancelledError:
         output.say(f"detached; run {run} goes on. To watch it again: {command_line('status', '--watch', run)}")
         raise SystemExit(DETACHED_EXIT_CODE) from None
+    with suppress(RelightError):  # the run has ended, and its exit code doesn't depend on this
+        await show_model(run, reader)
     raise SystemExit(0 if snapshot.outcome and snapshot.outcome.finished else 1)
+
+
+class VersionReader(Protocol):
+    """Knows the versions of a run."""
+
+    async def versions(self, run: str) -> list[VersionView]: ...
+
+
+async def show_model(run: str, reader: VersionReader) -> None:
+    """Where the files of the newest version lie that has any, and how to look at the run again."""
+    kept = [one for one in await reader.versions(run) if one.version > 0 and one.export_deleted_at is None]
+    if not kept:
+        return
+    newest = max(kept, key=lambda one: one.version)
+    if not output.emitted({"event": "model", "version": newest.version, "path": newest.export_path}):
+        output.say(f"model         {newest.export_path} (version {newest.version})")
+        if _is_here(newest):
+            output.say(f"serve it      {command_line('serve', f'{run}@{newest.version}')}")
+        output.say(f"reward curve  {command_line('plot', run)}")
+
+
+def _is_here(version: VersionView) -> bool:
+    return Path(version.export_path).is_dir()
 
 
 async def _why_waiting(client: Client, run: str, file: RunFile) -> str | None:

@@ -8,12 +8,15 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from relight.cli import event_loop, output
+from relight.cli.shared_options import AllowNet, AllowPath, EnvFile, Gpu, Network, Wrapper
 from relight.errors import StackError
 
 if TYPE_CHECKING:
@@ -42,7 +45,14 @@ def up(
     only: Annotated[str | None, typer.Option(metavar="PARTS", help="Start these parts only, as a,b,c.")] = None,
     runners: Annotated[int, typer.Option(min=1, help="Number of runner processes.")] = 1,
     concurrency: Annotated[int | None, typer.Option(min=1, help="Attempts at once in each runner.")] = None,
-    isolation: Annotated[str | None, typer.Option(help="process; see `relight runner --help`.")] = None,
+    isolation: Annotated[str | None, typer.Option(help="process or sandbox; see `relight runner --help`.")] = None,
+    env: Annotated[list[str] | None, typer.Option(help="Environment variable that attempts may see.")] = None,
+    env_file: EnvFile = None,
+    allow_path: AllowPath = None,
+    allow_net: AllowNet = None,
+    network: Network = None,
+    gpu: Gpu = False,
+    wrapper: Wrapper = None,
     detach: Annotated[bool, typer.Option("--detach", help="Return when it is ready, and leave it running.")] = False,
     report_to: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> None:
@@ -54,12 +64,23 @@ def up(
     if detach:
         _detach()
         return
-    flags: list[str] = []
-    for name, value in (("--concurrency", concurrency), ("--isolation", isolation)):
-        flags += [name, str(value)] if value is not None else []
+    single = {"--concurrency": concurrency, "--isolation": isolation, "--network": network, "--wrapper": wrapper}
+    several = {"--env": [*(env or ()), *_handed_on(env_file or ())], "--env-file": [*map(str, env_file or ())]}
+    several |= {"--allow-path": allow_path or [], "--allow-net": allow_net or []}
+    flags = [word for name, value in single.items() if value is not None for word in (name, str(value))]
+    flags += [word for name, values in several.items() for value in values for word in (name, value)]
+    flags += ["--gpu"] if gpu else []
     parts = None if only is None else {name.strip() for name in only.split(",") if name.strip()}
     show = EventPrinter(report_to)
-    event_loop.run_service(_keep_up(show, agents=tuple(agent or ()), only=parts, runners=runners, runner_flags=flags))
+    options: dict[str, Any] = {"agents": tuple(agent or ()), "only": parts, "runners": runners, "runner_flags": flags}
+    event_loop.run_service(_keep_up(show, isolation, wrapper or output.settings().wrapper, **options))
+
+
+def _handed_on(env_files: Sequence[Path]) -> list[str]:
+    """Names without a value in these files: the runner needs them from this process."""
+    from relight.runner.agent_environment import read_env_file
+
+    return [name for path in env_files for name, value in read_env_file(path).items() if value is None]
 
 
 def down() -> None:
@@ -94,10 +115,16 @@ class EventPrinter:
             self._pipe = None
 
 
-async def _keep_up(show: EventPrinter, **options: Any) -> None:
+async def _keep_up(show: EventPrinter, isolation: str | None, wrapper: str | None, **options: Any) -> None:
+    from relight.confinement import sandbox
+    from relight.confinement.protections import describe, tried
     from relight.stack.embedded import EmbeddedStack
     from relight.stack.supervisor import StackEvent
 
+    if options["agents"]:
+        lacking = await sandbox.lacking(isolation, sys.executable, sandbox.wrapper_command(wrapper))
+        show(StackEvent("note", "runner", describe(await tried())))
+        show(StackEvent("note", "runner", sandbox.describe(lacking)))
     home = output.settings().home
     async with EmbeddedStack(home, flags=output.current.flags, on_event=show, **options) as stack:
         await stack.wait_ready()

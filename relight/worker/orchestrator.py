@@ -15,16 +15,15 @@ from temporalio.converter import DataConverter
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkerDeploymentConfig
 
 from relight.activities.orchestrator import OrchestratorActivities
-from relight.observability.reporting import Doing, keep_reporting, own_report
+from relight.observability.process_reports import Doing, keep_reporting, own_report
 from relight.operators.command_loop import keep_doing_commands
 from relight.settings import Settings
-from relight.store.database import connect_database
+from relight.store.database import opened_database
 from relight.store.queue.outbox import keep_dispatching
 from relight.store.workers import register_worker
+from relight.temporal.activity_interceptor import ActivityInterceptor
 from relight.temporal.connection import connect_temporal
-from relight.temporal.current_activities import Reported
-from relight.temporal.draining import RetryElsewhere, keep_working
-from relight.temporal.heartbeats import Heartbeats
+from relight.temporal.draining import keep_working
 from relight.temporal.server_setup import configure
 from relight.worker.reconciler import keep_reconciling
 from relight.workflows import WORKFLOWS
@@ -45,8 +44,10 @@ def activities_of(holder: object) -> list[Any]:
     return [method for method in methods if hasattr(method, "__temporal_activity_definition")]
 
 
-def make_worker(client: Client, queue: str, activities: Sequence[Any], **options: Any) -> Worker:
-    """The Temporal worker of the orchestrator.
+def make_worker(
+    client: Client, queue: str, activities: Sequence[Any], doing: Doing | None = None, **options: Any
+) -> Worker:
+    """The Temporal worker of the orchestrator; its activities are put into `doing`.
 
     Workflows run outside the SDK's sandbox, which costs a fifth of the throughput; that they are deterministic is shown
     by replaying saved histories and by running the tests without a workflow cache.
@@ -55,7 +56,7 @@ def make_worker(client: Client, queue: str, activities: Sequence[Any], **options
         "max_cached_workflows": CACHED_WORKFLOWS,
         "max_concurrent_workflow_tasks": WORKFLOW_SLOTS,
         "max_concurrent_activities": ACTIVITY_SLOTS,
-        "interceptors": [RetryElsewhere(), Heartbeats(HEARTBEAT_SECONDS)],
+        "interceptors": [ActivityInterceptor(HEARTBEAT_SECONDS, doing or Doing())],
         **options,
     }
     config = client.config()
@@ -76,14 +77,17 @@ def versioned(settings: Settings) -> dict[str, Any]:
         return {}
     version = WorkerDeploymentVersion(deployment_name=settings.deployment, build_id=settings.build_id)
     hint = f"set-current-version --deployment-name {settings.deployment} --build-id {settings.build_id}"
-    log.info("new work comes once it is current: temporal worker deployment %s", hint, extra={"action": "versioned"})
+    log.info(
+        "this build gets no work until it is made current: temporal worker deployment %s",
+        hint,
+        extra={"action": "versioned"},
+    )
     return {"deployment_config": WorkerDeploymentConfig(version=version, use_worker_versioning=True)}
 
 
 async def serve(settings: Settings) -> None:
     """Run the orchestrator until the task is cancelled."""
-    database = await connect_database(settings, max_size=16)
-    try:
+    async with opened_database(settings, max_size=16) as database:
         client = await connect_temporal(settings)
         await configure(client, set_retention=False)
         activities = OrchestratorActivities(database, client, settings.data_root)
@@ -91,18 +95,11 @@ async def serve(settings: Settings) -> None:
         grace = timedelta(seconds=settings.drain_seconds)
         queue = settings.orchestrator_queue
         doing = Doing()
-        interceptors = [RetryElsewhere(), Heartbeats(HEARTBEAT_SECONDS), Reported(doing)]
-        options: dict[str, Any] = {
-            "graceful_shutdown_timeout": grace,
-            "interceptors": interceptors,
-            **versioned(settings),
-        }
-        worker = make_worker(client, queue, activities_of(activities), **options)
+        options = {"graceful_shutdown_timeout": grace, **versioned(settings)}
+        worker = make_worker(client, queue, activities_of(activities), doing, **options)
         async with keep_working([worker]), TaskGroup() as group:
             group.create_task(keep_reconciling(database, client, queue))
             group.create_task(keep_doing_commands(database, client, queue))
             group.create_task(keep_dispatching(database, client, queue=queue))
             report = partial(own_report, "orchestrator", doing, queues=[queue])
             group.create_task(keep_reporting(partial(register_worker, database), report, doing))
-    finally:
-        await database.close()

@@ -130,7 +130,10 @@ async def report_stalls(db: Database, client: Client) -> list[str]:
     stalls = await find_stalls(db)
     for stall in stalls:
         log.warning(
-            "run %s: %s", stall.run, stall.warnings or "moves again", extra={"action": "stall", "run": stall.run}
+            "run %s: %s",
+            stall.run,
+            stall.warnings or "makes progress again",
+            extra={"action": "stall", "run": stall.run},
         )
         await give_notice(client, Notice(**stall._asdict()))
     return [stall.run for stall in stalls]
