@@ -6,7 +6,12 @@ import runpy
 import sys
 
 STORE = ("store_rollouts", "store_spans", "store_reads", "store_memory")
-NAMES = ("runner_memory", "relay", "orchestration", "gateway", "step_overhead", *STORE)
+NAMES = (
+    *("runner_memory", "attempt_start", "relay", "orchestration", "gateway", "step_overhead", "redaction"),
+    "trace_triplets",
+    "traced_spans",
+    *STORE,
+)
 
 
 def main() -> None:

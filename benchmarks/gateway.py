@@ -42,7 +42,8 @@ CALLS_PER_ATTEMPT = 8
 BOOT_SECONDS = 300.0
 POLICY = Path(__file__).parent.parent / "examples" / "calculator" / "policy"
 SERVER = (
-    "import sys; from {module} import run; from relight.settings import load_settings; run(load_settings(), {where})"
+    "import uvloop; from {module} import serve; from relight.settings import load_settings;"
+    " uvloop.run(serve(load_settings(), {where}))"
 )
 
 
@@ -156,7 +157,7 @@ async def parts(model: Path, rollouts: int, folder: Path) -> AsyncGenerator[Benc
         )
         store = await stack.enter_async_context(StoreClient(store_url, environment["RELIGHT_TOKEN"]))
         await engine.wait_ready(BOOT_SECONDS)
-        postgres_pid = int((folder / "pgdata" / "postmaster.pid").read_text().split()[0])
+        postgres_pid = int((folder / "postgres" / "data" / "postmaster.pid").read_text().split()[0])
         watched = {"gateway": [gateway_pid], "store": [store_pid], "postgres": [postgres_pid], "vllm": engine.pids}
         yield Bench(engine, store, watched)
 

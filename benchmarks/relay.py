@@ -85,9 +85,9 @@ async def attempt(
     async with gateway.relay.followed(opened) as log:
         task = {"straight": opened.base_url, "calls": calls, "pause": pause}
         outcome = await agents.call(replace(call, task=task).by_way_of(log.base_url))
-        trouble = await log.trouble()
-    if outcome.kind != "returned" or trouble:
-        raise SystemExit(f"an agent failed: {outcome.message} {trouble or ''}")
+        lost = await log.lost_call()
+    if outcome.kind != "returned" or lost:
+        raise SystemExit(f"an agent failed: {outcome.message} {lost or ''}")
     return json.loads(outcome.output)
 
 

@@ -2,7 +2,7 @@
 
     python -m benchmarks.runner_memory [--json]
 
-The runner and its template, started with an agent that imports nothing, each as a process; resident memory.
+The runner and its fork server, started with an agent that imports nothing, each as a process; resident memory.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def resident_mib(pid: int) -> float:
 async def measure(agent: Path) -> dict[str, float]:
     runner = SharedRunner([f"{agent}:nothing"])
     report = await runner.start()
-    found = {"runner_mib": resident_mib(os.getpid()), "template_mib": resident_mib(report.pid)}
+    found = {"runner_mib": resident_mib(os.getpid()), "fork_server_mib": resident_mib(report.pid)}
     await runner.close()
     return found
 
@@ -48,8 +48,8 @@ def main() -> None:
     if arguments.json:
         print(json.dumps(found))
         return
-    runner, template = found["runner_mib"], found["template_mib"]
-    print(f"runner {runner:.0f} MiB, its fork server {template:.0f} MiB (wanted: under {LIMIT_MIB})")
+    runner, fork_server = found["runner_mib"], found["fork_server_mib"]
+    print(f"runner {runner:.0f} MiB, its fork server {fork_server:.0f} MiB (wanted: under {LIMIT_MIB})")
 
 
 if __name__ == "__main__":

@@ -12,6 +12,8 @@ from hypothesis import HealthCheck, settings
 from relight.store.database import Database
 from tests.support.postgres import fresh_database_url, postgres_server
 
+pytest_plugins = ["relight.testing.plugin"]
+
 # How long an example takes says more about the machine than about the code.
 settings.register_profile("relight", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("relight")
@@ -31,7 +33,7 @@ def postgres_url() -> Generator[str]:
 
 @pytest.fixture
 async def database_url(postgres_url: str) -> AsyncGenerator[str]:
-    """A migrated database without rows."""
+    """A migrated database without rows, for the services' role."""
     async with fresh_database_url(postgres_url) as url:
         yield url
 

@@ -46,11 +46,11 @@ async def play(
     say: Callable[[str], None] = lambda line: None,
 ) -> Report:
     """A campaign on a stack of its own. Where it goes wrong, what explains it is kept, and the report says where."""
-    stormy = bool(seconds)
+    faulty = bool(seconds)
     with open_folder() as folder:
         async with (
             open_network(seed) as network,
-            chaos_stack(folder, network if stormy else None, parts=parts, clocks=stormy and "jump" in kinds) as chaos,
+            chaos_stack(folder, network if faulty else None, parts=parts, clocks=faulty and "jump" in kinds) as chaos,
         ):
             report = Report(seed, kinds=[kind for kind in possible(chaos) if kind in kinds])
             async with kept_on_failure(chaos, f"seed-{seed}", report):
@@ -73,19 +73,19 @@ async def campaign(
     """
     await (await chaos.start("undisturbed", steps)).result()
     reference = await chaos.outcome("undisturbed")
-    storm = asyncio.create_task(_torment(chaos, report, seconds, brief, say)) if seconds else None
+    injection = asyncio.create_task(_inject_faults(chaos, report, seconds, brief, say)) if seconds else None
     while True:
         await _play(chaos, report, reference, steps, say)
-        if storm is None or storm.done():
+        if injection is None or injection.done():
             break
-    if storm is not None:
-        await storm
+    if injection is not None:
+        await injection
     await _look_back(chaos, report)
     return report
 
 
 async def _look_back(chaos: ChaosStack, report: Report) -> None:
-    """Compare what everyone knows, once all is quiet."""
+    """Compare all records after the last run."""
     await asyncio.wait_for(chaos.stack.wait_ready(), chaos.parts.run_seconds)
     report.broken_invariants += [str(broken) for broken in await check_store(chaos.database)]
     report.contradictions += await contradictions(chaos)
@@ -125,7 +125,9 @@ def compare(report: Report, outcome: Outcome, reference: Outcome, tolerance: flo
         report.runs_that_differ += gap > tolerance
 
 
-async def _torment(chaos: ChaosStack, report: Report, seconds: float, brief: bool, say: Callable[[str], None]) -> None:
+async def _inject_faults(
+    chaos: ChaosStack, report: Report, seconds: float, brief: bool, say: Callable[[str], None]
+) -> None:
     """One fault after the other until the time is over; then everything is as it should be, but for what recovers."""
     until = time.monotonic() + seconds
     watches: list[asyncio.Task[None]] = []
@@ -168,7 +170,7 @@ class Bursts:
         self._quiet_since, self._fault_since = None, at
 
     def ended(self, at: float) -> None:
-        """Nothing hurts any more; what is done from the next look on counts."""
+        """The fault is over: progress counts from the next poll."""
         self._fault_seconds = self.fault_seconds(at)
         self._quiet_since, self._before, self._fault_since = at, None, None
 
@@ -230,7 +232,7 @@ async def _watch(chaos: ChaosStack, report: Report, fault: Fault, bursts: Bursts
 
 def _are_back(chaos: ChaosStack, fault: Fault) -> bool:
     """Disks and edges are as soon as the fault is over."""
-    keepers = [chaos.stack.keepers[name] for name in fault.targets if name in chaos.stack.keepers]
+    keepers = [chaos.stack.supervisors[name] for name in fault.targets if name in chaos.stack.supervisors]
     return fault.kind == "fill" or all(keeper.ready.is_set() for keeper in keepers)
 
 

@@ -1,4 +1,4 @@
-"""What the agents wrote down while it stormed, compared afterwards with Postgres and with Temporal."""
+"""What the agents wrote down during the faults, compared afterwards with Postgres and with Temporal."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from relight.types import names
 from tests.chaos.stack import ChaosStack
 
 ATTEMPTS = """
-select a.attempt_id, a.rollout_id, a.status, a.failure_class, a.reward, r.counted = a.attempt_id as counts,
+select a.attempt_id, a.rollout_id, a.status, a.failure_class, a.reward, r.final_attempt = a.attempt_id as counts,
        (select count(*) from generations g where g.attempt_id = a.attempt_id and g.choice = 0) as calls
 from attempts a join rollouts r using (rollout_id)
 """
 COUNTED = """
 select rollout_id from rollouts join runs using (run)
-where runs.status = 'finished' and rollouts.status = 'succeeded' and counted is null
+where runs.status = 'finished' and rollouts.status = 'succeeded' and final_attempt is null
 """
 BACKWARDS = {
     "spans": "select count(*) from spans where end_time < start_time",

@@ -36,7 +36,7 @@ async def version_is_recorded(chaos: ChaosStack, run: str, version: int) -> None
     await eventually(check, PATIENCE_SECONDS)
 
 
-async def somebody_died_at(chaos: ChaosStack, place: FaultPoint) -> None:
+async def process_died_at(chaos: ChaosStack, place: FaultPoint) -> None:
     async def check() -> bool:
         return not is_armed(chaos.faults, place)
 

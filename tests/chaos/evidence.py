@@ -19,20 +19,22 @@ HISTORY_SECONDS = 120
 
 
 @asynccontextmanager
-async def kept_on_failure(chaos: ChaosStack, name: str, report: Report | None = None) -> AsyncGenerator[None]:
+async def kept_on_failure(
+    chaos: ChaosStack, name: str, report: Report | None = None, folder: Path = KEPT
+) -> AsyncGenerator[None]:
     """Keep everything where the body fails, or its report is not a good one; the failure names the folder."""
     try:
         yield
     except Exception as error:  # whatever it was, it is raised again
-        error.add_note(f"logs, histories and a dump are in {await keep(chaos, name)}")
+        error.add_note(f"logs, histories and a dump are in {await keep(chaos, folder, name)}")
         raise
     if report is not None and not report.good:
-        report.kept = str(await keep(chaos, name, str(report)))
+        report.kept = str(await keep(chaos, folder, name, str(report)))
 
 
-async def keep(chaos: ChaosStack, name: str, text: str = "") -> Path:
+async def keep(chaos: ChaosStack, kept: Path, name: str, text: str = "") -> Path:
     """Copy it; what can't be had is said in a file of its own."""
-    folder = await asyncio.to_thread(_fresh, name)
+    folder = await asyncio.to_thread(_fresh, kept, name)
     (folder / "report.txt").write_text(text + "\n")
     await asyncio.to_thread(shutil.copytree, chaos.stack.home / "logs", folder / "logs", dirs_exist_ok=True)
     await asyncio.to_thread(_copy_run_logs, chaos.stack.home / "runs", folder / "logs")
@@ -45,9 +47,9 @@ async def keep(chaos: ChaosStack, name: str, text: str = "") -> Path:
     return folder
 
 
-def _fresh(name: str) -> Path:
+def _fresh(kept: Path, name: str) -> Path:
     for number in itertools.count(1):
-        folder = KEPT / f"{name}-{number}"
+        folder = kept / f"{name}-{number}"
         if not folder.exists():
             folder.mkdir(parents=True)
             return folder

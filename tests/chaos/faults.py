@@ -20,7 +20,7 @@ import asyncpg
 from relight.errors import StackError
 from tests.chaos.clocks import HOUR
 from tests.chaos.disks import DISKS
-from tests.chaos.network import EDGES, Network, Weather
+from tests.chaos.network import EDGES, Conditions, Network
 from tests.chaos.network_faults import SWIZZLED, NetworkFault
 from tests.chaos.stack import ChaosStack
 
@@ -155,7 +155,7 @@ def _edge(seconds: tuple[float, float]) -> Draw:
 
 async def _slow_down(chaos: ChaosStack, fault: Fault) -> None:
     edge = _network(chaos).edges[fault.targets[0]]
-    edge.change(Weather(latency_seconds=0.2, jitter_seconds=0.3, bytes_per_second=64 * 1024))
+    edge.change(Conditions(latency_seconds=0.2, jitter_seconds=0.3, bytes_per_second=64 * 1024))
     await asyncio.sleep(fault.amount)
     await edge.heal()
 
@@ -177,10 +177,10 @@ def _edges(draw: random.Random) -> tuple[tuple[str, ...], float]:
     return tuple(draw.sample(EDGES, SWIZZLED)), draw.uniform(4.0, 12.0)
 
 
-async def _hurt(chaos: ChaosStack, fault: Fault) -> None:
+async def _break_connections(chaos: ChaosStack, fault: Fault) -> None:
     """What `network_faults` knows; the edges of a swizzle heal in the order of their names."""
-    hurt = NetworkFault(fault.kind, fault.targets, fault.amount, healed=tuple(sorted(fault.targets)))
-    await hurt.inflict(_network(chaos))
+    broken = NetworkFault(fault.kind, fault.targets, fault.amount, healed=tuple(sorted(fault.targets)))
+    await broken.inflict(_network(chaos))
 
 
 def _network(chaos: ChaosStack) -> Network:
@@ -204,11 +204,11 @@ KINDS: dict[str, Kind] = {
     "slow": Kind(1, _edge((3.0, 12.0)), _slow_down, _has_network),
     "part": Kind(1.5, _edge((1.0, 15.0)), _part, _has_network),
     "half-open": Kind(1, _edge((0.0, 0.0)), _lose_packets, _has_network),
-    "cut off": Kind(1, _edge((0.0, 0.0)), _hurt, _has_network),
-    "stall": Kind(0.5, _edge((1.0, 12.0)), _hurt, _has_network),
-    "silence": Kind(0.5, _edge((0.0, 0.0)), _hurt, _has_network),
-    "swallow": Kind(0.5, _edge((1.0, 8.0)), _hurt, _has_network),
-    "swizzle": Kind(0.5, _edges, _hurt, _has_network),
+    "cut off": Kind(1, _edge((0.0, 0.0)), _break_connections, _has_network),
+    "stall": Kind(0.5, _edge((1.0, 12.0)), _break_connections, _has_network),
+    "silence": Kind(0.5, _edge((0.0, 0.0)), _break_connections, _has_network),
+    "swallow": Kind(0.5, _edge((1.0, 8.0)), _break_connections, _has_network),
+    "swizzle": Kind(0.5, _edges, _break_connections, _has_network),
 }
 
 

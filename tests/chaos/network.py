@@ -18,6 +18,7 @@ from enum import StrEnum
 from urllib.parse import parse_qs, urlsplit
 
 from relight.settings import Settings
+from relight.stack.postgres_roles import PASSWORD_FILE, SERVICE
 
 LOOPBACK = "127.0.0.1"
 CHUNK_BYTES = 64 * 1024
@@ -65,14 +66,14 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Weather:
+class Conditions:
     """What an edge does to the bytes of both ways."""
 
     latency_seconds: float = 0.0
     jitter_seconds: float = 0.0
     bytes_per_second: float | None = None
     stalled: bool = False
-    """Nothing passes, and nothing is lost: it arrives when the weather changes."""
+    """Nothing passes, and nothing is lost: it arrives when the conditions changes."""
     close_seconds: float = 0.0
     """How long the end of a connection takes to be passed on."""
     lost: frozenset[Way] = frozenset()
@@ -84,7 +85,7 @@ class Link:
 
     def __init__(self, edge: Edge, near: asyncio.StreamWriter) -> None:
         self.edge = edge
-        self.dead: set[Way] = set(edge.weather.lost)
+        self.dead: set[Way] = set(edge.conditions.lost)
         """Directions on which all bytes are lost from then on: what is left of a connection whose packets were lost."""
         self._writers = [near]
 
@@ -118,16 +119,16 @@ class Link:
 
     async def _pump(self, way: Way, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(CHUNK_BYTES):
-            await self.edge.passage(len(data))
+            await self.edge.transfer(len(data))
             if way in self.dead:
                 self.edge.lost_bytes += len(data)
                 continue
             writer.write(data)
             await writer.drain()
-        await self.edge.passage(0)
+        await self.edge.transfer(0)
         if way in self.dead:
             await asyncio.Event().wait()  # an end is a packet too
-        await asyncio.sleep(self.edge.weather.close_seconds)
+        await asyncio.sleep(self.edge.conditions.close_seconds)
         if writer.can_write_eof():
             writer.write_eof()
 
@@ -138,7 +139,7 @@ class Edge:
     def __init__(self, name: str, draw: random.Random) -> None:
         self.name = name
         self.target = Target()
-        self.weather = Weather()
+        self.conditions = Conditions()
         self.links: set[Link] = set()
         self.opened = 0
         """Connections so far."""
@@ -155,20 +156,20 @@ class Edge:
         if self._server is None:
             self._server = await asyncio.start_server(self._accept, sock=self._socket, backlog=512)
 
-    async def passage(self, size_bytes: int) -> None:
-        """How long so many bytes take in this weather."""
-        while self.weather.stalled:
+    async def transfer(self, size_bytes: int) -> None:
+        """Wait as long as so many bytes take under these conditions."""
+        while self.conditions.stalled:
             await self._changed.wait()
-        weather = self.weather
-        seconds = weather.latency_seconds + weather.jitter_seconds * self._draw.random()
-        if weather.bytes_per_second:
-            seconds += size_bytes / weather.bytes_per_second
+        conditions = self.conditions
+        seconds = conditions.latency_seconds + conditions.jitter_seconds * self._draw.random()
+        if conditions.bytes_per_second:
+            seconds += size_bytes / conditions.bytes_per_second
         if seconds:
             await asyncio.sleep(seconds)
 
-    def change(self, weather: Weather) -> None:
+    def change(self, conditions: Conditions) -> None:
         """From now on."""
-        self.weather = weather
+        self.conditions = conditions
         self._changed.set()
         self._changed = asyncio.Event()
 
@@ -176,7 +177,7 @@ class Edge:
         """Make all connections half-open: bytes are lost from then on, without a reset or an end; new ones work."""
         for link in self.links:
             link.dead |= ways
-        self.change(Weather(lost=ways if new_too else frozenset()))
+        self.change(Conditions(lost=ways if new_too else frozenset()))
 
     def cut(self) -> None:
         """Reset all connections; new ones work."""
@@ -192,8 +193,8 @@ class Edge:
         self.cut()
 
     async def heal(self) -> None:
-        """Fair weather. Connections that are half-open stay so."""
-        self.change(Weather())
+        """Fair conditions. Connections that are half-open stay so."""
+        self.change(Conditions())
         await self.listen()
 
     async def close(self) -> None:
@@ -241,10 +242,12 @@ class Network:
     def overrides(self, title: str, settings: Settings) -> dict[str, str]:
         """The addresses that a process of the stack is told."""
         self._learn(settings)
+        passwords = settings.home / PASSWORD_FILE
+        postgres = f"postgresql://{SERVICE}@{{}}/postgres?sslmode=disable&passfile={passwords}"
         told = {
             f"{title}->store": ("RELIGHT_STORE_URL", "http://{}"),
             f"{title}->temporal": ("TEMPORAL_ADDRESS", "{}"),
-            f"{title}->postgres": ("RELIGHT_POSTGRES_URL", "postgresql://relight@{}/postgres?sslmode=disable"),
+            f"{title}->postgres": ("RELIGHT_POSTGRES_URL", postgres),
         }
         roads = {
             variable: pattern.format(f"{LOOPBACK}:{self.edges[name].port}")
@@ -267,14 +270,14 @@ class Network:
             edge.target = self.real[name.partition("->")[2]]
 
     async def heal(self) -> None:
-        """Fair weather everywhere."""
+        """Fair conditions everywhere."""
         for edge in self.edges.values():
             await edge.heal()
 
 
 @asynccontextmanager
 async def open_network(seed: int = 0) -> AsyncGenerator[Network]:
-    """Proxies for all edges, in fair weather."""
+    """Proxies for all edges, in fair conditions."""
     network = Network({name: Edge(name, random.Random(f"{seed} {name}")) for name in EDGES})
     try:
         for edge in network.edges.values():

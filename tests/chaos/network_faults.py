@@ -7,7 +7,7 @@ import random
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
-from tests.chaos.network import BOTH, EDGES, Edge, Network, Way, Weather
+from tests.chaos.network import BOTH, EDGES, Conditions, Edge, Network, Way
 
 SECONDS = (1.0, 12.0)
 """How long a fault lasts: the longest passes a runner's heartbeat timeout."""
@@ -17,19 +17,19 @@ SWIZZLED = 4
 
 
 async def _slow(edge: Edge) -> None:
-    edge.change(Weather(latency_seconds=0.05, jitter_seconds=0.1))
+    edge.change(Conditions(latency_seconds=0.05, jitter_seconds=0.1))
 
 
 async def _narrow(edge: Edge) -> None:
-    edge.change(Weather(bytes_per_second=50_000))
+    edge.change(Conditions(bytes_per_second=50_000))
 
 
 async def _stall(edge: Edge) -> None:
-    edge.change(Weather(stalled=True))
+    edge.change(Conditions(stalled=True))
 
 
 async def _end_slowly(edge: Edge) -> None:
-    edge.change(Weather(close_seconds=3.0))
+    edge.change(Conditions(close_seconds=3.0))
 
 
 async def _cut(edge: Edge) -> None:

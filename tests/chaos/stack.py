@@ -212,7 +212,7 @@ async def chaos_stack(
     flags = {"data_root": folder, "home": home}
     if network is not None:
         options["overrides"] = network.overrides
-    options["runner_flags"] = ["--env", agents.LEDGER, *options.get("runner_flags", ())]
+    options["runner_flags"] = ["--env", agents.LEDGER, "--allow-path", str(said), *options.get("runner_flags", ())]
     with mock.patch.dict(os.environ, told), mounted(home) as disks:
         stack = EmbeddedStack(home, agents=[parts.agent], flags=flags, **options)
         async with stack:
@@ -232,7 +232,7 @@ async def chaos_stack(
 
 
 def _holds(stack: EmbeddedStack) -> dict[str, Hold]:
-    holds = {name: Hold() for name in stack.keepers}
+    holds = {name: Hold() for name in stack.supervisors}
     for name, hold in holds.items():
         keeper = stack.process(name)
         keeper.part = hold.on(keeper.part)
@@ -242,7 +242,7 @@ def _holds(stack: EmbeddedStack) -> dict[str, Hold]:
 def _clocks(stack: EmbeddedStack, folder: Path) -> dict[str, Clock]:
     """A clock for each process that asks the C library for the time; nothing has been started yet."""
     library = build(folder)
-    clocks = {name: Clock(folder / f"clock-{name}", library) for name in stack.keepers if name != TEMPORAL}
+    clocks = {name: Clock(folder / f"clock-{name}", library) for name in stack.supervisors if name != TEMPORAL}
     for name, clock in clocks.items():
         keeper = stack.process(name)
         keeper.part = replace(keeper.part, environment={**keeper.part.environment, **clock.environment()})

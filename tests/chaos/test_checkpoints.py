@@ -24,7 +24,7 @@ from tests.chaos.checkpoint_kit import (
     gpu_worker,
     in_the_middle_of,
     metric,
-    somebody_died_at,
+    process_died_at,
     soon_lost,
     version_is_recorded,
 )
@@ -78,13 +78,13 @@ async def stored(chaos: ChaosStack, run: str) -> dict[str, list[int]]:
 
 
 @pytest.mark.long  # the next one is its short form
-async def test_with_a_checkpoint_every_third_step_a_run_goes_on_between_them(
+async def test_with_a_checkpoint_every_third_step_a_run_continues_between_them(
     chaos: ChaosStack, undisturbed: Outcome
 ) -> None:
     handle = await chaos.start("every-third", STEPS, checkpoint_every=3)
     for version, place in ((1, FaultPoint.TRAINED), (4, FaultPoint.SAVED)):
         await version_is_recorded(chaos, "every-third", version)
-        await somebody_died_at(chaos, place)
+        await process_died_at(chaos, place)
     await handle.result()
     assert await chaos.outcome("every-third") == undisturbed
     assert await stored(chaos, "every-third") == {"checkpoint": [6, 8], "export": [6, 7, 8]}
@@ -120,14 +120,14 @@ async def test_a_damaged_checkpoint_and_a_damaged_export_cost_nothing_but_time(
 async def in_a_bucket(chaos: ChaosStack, undisturbed: Outcome) -> str:
     """A run whose GPU worker died twice in the middle of an upload."""
     handle = await chaos.start("in-a-bucket", STEPS, checkpoints={"url": URL, "keep_last": 1, "keep_every": 3})
-    await somebody_died_at(chaos, FaultPoint.UPLOADING)
+    await process_died_at(chaos, FaultPoint.UPLOADING)
     await version_is_recorded(chaos, "in-a-bucket", 3)
-    await somebody_died_at(chaos, FaultPoint.UPLOADING)
+    await process_died_at(chaos, FaultPoint.UPLOADING)
     await handle.result()
     return "in-a-bucket"
 
 
-async def test_a_run_keeps_its_checkpoints_in_object_storage_and_leaves_nothing_half_there(
+async def test_a_run_keeps_its_checkpoints_in_object_storage_and_leaves_no_incomplete_files(
     chaos: ChaosStack, undisturbed: Outcome, in_a_bucket: str
 ) -> None:
     assert await chaos.outcome("in-a-bucket") == undisturbed
@@ -152,7 +152,7 @@ async def in_storage(chaos: ChaosStack, run: str) -> set[str]:
     return found
 
 
-async def test_what_retention_deleted_is_on_record_and_a_fork_from_it_is_refused(
+async def test_what_retention_deleted_is_recorded_and_a_fork_from_it_is_refused(
     chaos: ChaosStack, undisturbed: Outcome, in_a_bucket: str
 ) -> None:
     """What a fork started from stays until the fork is done with it; then it is its parent's to keep."""
@@ -186,7 +186,7 @@ async def relight(chaos: ChaosStack, *words: str) -> tuple[int, str]:
     return process.returncode or 0, said.decode()
 
 
-async def test_rule_19_after_the_loss_of_temporals_database_a_run_goes_on_from_postgres_and_checkpoints(
+async def test_rule_19_after_the_loss_of_temporals_database_a_run_continues_from_postgres_and_checkpoints(
     chaos: ChaosStack, undisturbed: Outcome
 ) -> None:
     run = "bereft"
@@ -216,7 +216,7 @@ async def succeeded(chaos: ChaosStack, run: str) -> set[str]:
     return {row["attempt_id"] for row in await chaos.database.pool.fetch(query, run)}
 
 
-async def test_another_machine_with_an_empty_disk_takes_a_run_over_when_the_first_is_gone_for_good(
+async def test_another_machine_with_an_empty_disk_takes_over_a_run_whose_host_is_lost(
     chaos: ChaosStack, undisturbed: Outcome
 ) -> None:
     run = "moved"

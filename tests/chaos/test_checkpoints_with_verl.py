@@ -19,7 +19,7 @@ from tests.chaos.checkpoint_kit import (
     gpu_worker,
     in_the_middle_of,
     metric,
-    somebody_died_at,
+    process_died_at,
     soon_lost,
     version_is_recorded,
 )
@@ -45,7 +45,7 @@ WITH_VERL = replace(
 
 @pytest.mark.long
 @pytest.mark.timeout(1500)
-async def test_verl_goes_on_between_checkpoints_and_on_another_machine_as_if_nothing_had_happened() -> None:
+async def test_verl_continues_between_checkpoints_and_on_another_machine_with_the_same_result() -> None:
     with s3_server(), soon_lost(), open_folder() as folder, open_folder() as home:
         async with chaos_stack(folder, parts=WITH_VERL) as chaos:
             await (await chaos.start("undisturbed", STEPS)).result()
@@ -53,7 +53,7 @@ async def test_verl_goes_on_between_checkpoints_and_on_another_machine_as_if_not
             assert len(set(undisturbed.weights)) == STEPS + 1
             handle = await chaos.start("moved", STEPS, checkpoints=URL, checkpoint_every=2)
             await version_is_recorded(chaos, "moved", 3)
-            await somebody_died_at(
+            await process_died_at(
                 chaos, FaultPoint.TRAINED
             )  # making version 4, from checkpoint 2 and a replay of step 3
             await in_the_middle_of(chaos, "moved", 5)

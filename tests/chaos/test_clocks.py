@@ -36,7 +36,7 @@ async def chaos() -> AsyncGenerator[ChaosStack]:
             yield stack
 
 
-async def test_a_run_under_jumping_clocks_is_the_undisturbed_one_and_repeats_nothing(chaos: ChaosStack) -> None:
+async def test_a_run_has_the_same_result_when_clocks_jump_and_repeats_nothing(chaos: ChaosStack) -> None:
     await (await chaos.start("undisturbed", STEPS)).result()
     handle = await chaos.start("jumping", STEPS)
     async with asyncio.timeout(400):

@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from relight.gpu_worker.checkpoints import verify
+from relight.gpu_worker.complete_directories import verify
 from tests.chaos.disks import DISKS, may_mount
 from tests.chaos.stack import ChaosStack, Outcome, chaos_stack, open_folder
 
@@ -87,7 +87,7 @@ def whole_directories(runs: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("name", DISKS)
-async def test_a_full_disk_stops_a_run_until_there_is_room(chaos: ChaosStack, undisturbed: Outcome, name: str) -> None:
+async def test_a_full_disk_stops_a_run_until_there_is_space(chaos: ChaosStack, undisturbed: Outcome, name: str) -> None:
     run, disk = f"full-{name}", chaos.disks[name]
     handle = await chaos.start(run, STEPS)
     async with asyncio.timeout(PATIENCE_SECONDS):

@@ -7,21 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos import evidence
 from tests.chaos.evidence import kept_on_failure
 from tests.chaos.report import Report, table
 from tests.chaos.stack import chaos_stack, open_folder
 
 
-async def test_a_failure_names_a_folder_with_logs_histories_and_a_dump(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(evidence, "KEPT", tmp_path)
+async def test_a_failure_names_a_folder_with_logs_histories_and_a_dump(tmp_path: Path) -> None:
     with open_folder() as folder:
         async with chaos_stack(folder) as chaos:
             await (await chaos.start("doomed", 1)).result()
             with pytest.raises(RuntimeError) as failed:
-                async with kept_on_failure(chaos, "by-hand"):
+                async with kept_on_failure(chaos, "by-hand", folder=tmp_path):
                     raise RuntimeError("as if")
     kept = tmp_path / "by-hand-1"
     assert str(kept) in failed.value.__notes__[0]
@@ -33,17 +29,17 @@ async def test_a_failure_names_a_folder_with_logs_histories_and_a_dump(
     assert list((kept / "said").iterdir())
 
 
-def test_a_report_tells_its_figures_beside_those_without_faults() -> None:
-    calm, storm = Report(1, "no faults", runs_started=1, runs_completed=1), Report(1, runs_started=2, runs_completed=1)
-    storm.faults["kill runner"] = 2
-    storm.repeated_by_fault["kill runner"] = 3
+def test_a_report_shows_its_figures_beside_those_without_faults() -> None:
+    calm, faulty = Report(1, "no faults", runs_started=1, runs_completed=1), Report(1, runs_started=2, runs_completed=1)
+    faulty.faults["kill runner"] = 2
+    faulty.repeated_by_fault["kill runner"] = 3
     for seconds in (1.0, 3.0):
-        storm.recovered("kill runner", seconds, seconds - 0.5)
+        faulty.recovered("kill runner", seconds, seconds - 0.5)
     assert calm.good
-    assert not storm.good
-    lines = table([calm, storm]).splitlines()
+    assert not faulty.good
+    lines = table([calm, faulty]).splitlines()
     assert lines[1].split()[-6:] == ["1", "of", "1", "1", "of", "2"]
     assert ["kill", "runner", "2", "3", "2.0", "3.0", "0.5"] in [line.split() for line in lines]
-    told = json.loads(json.dumps(storm.as_json()))
+    told = json.loads(json.dumps(faulty.as_json()))
     assert told["faults"] == {"kill runner": 2}
     assert told["by_process"]["runner"] == {"times": 2, "median": 2.0, "worst": 3.0}

@@ -56,14 +56,14 @@ async def undisturbed(chaos: ChaosStack) -> Outcome:
     return await chaos.outcome(REFERENCE)
 
 
-def test_every_place_is_visited() -> None:
+def test_every_fault_point_is_reached() -> None:
     elsewhere = {FaultPoint.UPLOADING}  # in test_checkpoints.py: this run's storage is a directory
     of_cancels = {place for place, _ in CANCELS}
     assert {place for places in PLACES.values() for place in places} | elsewhere | of_cancels == set(FaultPoint)
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_an_undisturbed_run_repeats_itself_bit_for_bit(chaos: ChaosStack, undisturbed: Outcome) -> None:
+async def test_two_runs_without_faults_are_equal_bit_for_bit(chaos: ChaosStack, undisturbed: Outcome) -> None:
     await (await chaos.start("again", STEPS)).result()
     assert await chaos.outcome("again") == undisturbed
     assert undisturbed.status == "finished"
@@ -75,7 +75,7 @@ async def test_an_undisturbed_run_repeats_itself_bit_for_bit(chaos: ChaosStack, 
 
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("process", PLACES)
-async def test_a_run_ends_as_if_nothing_had_happened_whatever_its_processes_died_of(
+async def test_a_run_has_the_same_result_whichever_fault_point_kills_its_processes(
     chaos: ChaosStack, undisturbed: Outcome, process: str
 ) -> None:
     run = f"killed-{process}"
@@ -101,7 +101,7 @@ async def kill_at(chaos: ChaosStack, run: str, place: FaultPoint) -> None:
 
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize(("place", "way"), CANCELS)
-async def test_rule_20_a_cancel_that_is_on_record_ends_its_run_whatever_process_dies_of_it(
+async def test_rule_20_a_recorded_cancel_ends_its_run_whichever_process_dies(
     chaos: ChaosStack, place: FaultPoint, way: str
 ) -> None:
     run = f"{place}-{way}"
@@ -117,7 +117,7 @@ async def test_rule_20_a_cancel_that_is_on_record_ends_its_run_whatever_process_
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_rule_20_a_cancel_is_answered_while_temporal_is_away_and_ends_the_run_when_it_is_back(
+async def test_rule_20_a_cancel_is_answered_while_temporal_is_down_and_ends_the_run_when_it_is_back(
     chaos: ChaosStack,
 ) -> None:
     await chaos.start("unreached", 500)

@@ -96,22 +96,20 @@ def test_a_seed_decides_the_faults_of_the_network() -> None:
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_a_run_ends_as_undisturbed_though_every_edge_is_hurt_once(
+async def test_a_run_has_the_same_result_when_each_connection_fails_once(
     chaos: ChaosStack, undisturbed: Outcome
 ) -> None:
     kinds = sorted(KINDS.keys() - LASTING)
-    handle = await under_way(chaos, "hurt")
+    handle = await under_way(chaos, "failing")
     for number, edge in enumerate(EDGES):
         await NetworkFault(kinds[number % len(kinds)], (edge,), 0.5).inflict(network_of(chaos))
     await handle.result()
-    assert await chaos.outcome("hurt") == undisturbed
-    assert await failures(chaos, "hurt") <= {"infrastructure"}
+    assert await chaos.outcome("failing") == undisturbed
+    assert await failures(chaos, "failing") <= {"infrastructure"}
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_rule_21_nobody_waits_for_ever_though_all_connections_are_dead_and_look_alive(
-    chaos: ChaosStack, undisturbed: Outcome
-) -> None:
+async def test_rule_21_waits_end_when_all_connections_are_half_open(chaos: ChaosStack, undisturbed: Outcome) -> None:
     handle = await under_way(chaos, "half-open")
     await NetworkFault("half-open", EDGES, 0).inflict(network_of(chaos))
     gap = await longest_gap(chaos, "half-open", handle)
@@ -122,7 +120,7 @@ async def test_rule_21_nobody_waits_for_ever_though_all_connections_are_dead_and
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_an_attempt_is_lost_only_once_when_the_connections_of_runners_to_temporal_die_without_a_word(
+async def test_an_attempt_is_lost_only_once_when_the_connections_of_runners_to_temporal_are_half_open(
     chaos: ChaosStack, undisturbed: Outcome
 ) -> None:
     """By the time at which its heartbeats are missed, Temporal gives it to no dead connection any more."""
@@ -172,7 +170,7 @@ async def test_rule_08_an_answer_that_the_network_lost_is_given_again_and_not_sa
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_rule_02_what_is_delivered_twice_or_late_or_answered_to_nobody_changes_nothing(
+async def test_rule_02_requests_that_arrive_twice_or_late_or_lose_their_answers_change_nothing(
     chaos: ChaosStack, undisturbed: Outcome
 ) -> None:
     network = network_of(chaos)
@@ -227,7 +225,7 @@ async def signal_again(chaos: ChaosStack, handle: WorkflowHandle[object, object]
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_rule_02_a_runner_that_was_cut_off_and_taken_over_writes_nothing_when_it_is_back(
+async def test_rule_02_a_runner_that_was_cut_off_and_superseded_writes_nothing_after_it_reconnects(
     chaos: ChaosStack, undisturbed: Outcome
 ) -> None:
     """Frozen beyond its heartbeat, then alive again with what it had to say."""
@@ -273,7 +271,7 @@ async def frozen_in_mid_attempt(chaos: ChaosStack, run: str) -> int:
 @pytest.mark.timeout(1800)
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_run_ends_as_undisturbed_whichever_edge_is_hurt_and_how(
+async def test_a_run_has_the_same_result_whichever_connection_fails_and_how(
     chaos: ChaosStack, undisturbed: Outcome, kind: str
 ) -> None:
     for edge in EDGES:
@@ -292,7 +290,7 @@ async def test_a_run_ends_as_undisturbed_whichever_edge_is_hurt_and_how(
 @pytest.mark.timeout(1800)
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("seed", range(3))
-async def test_a_run_ends_as_undisturbed_after_edges_were_cut_one_by_one_and_healed_in_another_order(
+async def test_a_run_has_the_same_result_after_connections_are_cut_one_by_one_and_restored_in_another_order(
     chaos: ChaosStack, undisturbed: Outcome, seed: int
 ) -> None:
     draw = random.Random(seed)

@@ -43,9 +43,7 @@ async def middle_of(chaos: ChaosStack, run: str, step: int) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_two_deployments_in_the_middle_of_an_epoch_change_nothing(
-    chaos: ChaosStack, undisturbed: Outcome
-) -> None:
+async def test_two_deployments_during_an_epoch_change_nothing(chaos: ChaosStack, undisturbed: Outcome) -> None:
     handle = await chaos.start("deployed", STEPS)
     for step in (2, 4):
         await middle_of(chaos, "deployed", step)
@@ -59,7 +57,7 @@ async def test_two_deployments_in_the_middle_of_an_epoch_change_nothing(
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", sorted(AWAY_SECONDS))
 @pytest.mark.parametrize("how", ["away", "freeze"])
-async def test_a_run_goes_on_by_itself_when_what_was_away_is_back(
+async def test_a_run_continues_automatically_after_an_outage(
     chaos: ChaosStack, undisturbed: Outcome, name: str, how: str
 ) -> None:
     run, seconds = f"{how}-{name}", AWAY_SECONDS[name]

@@ -10,7 +10,7 @@ from tests.chaos.real import KINDS, REAL, STEPS, TOLERANCE
 
 @pytest.mark.long
 @pytest.mark.timeout(7200)
-async def test_nothing_is_lost_with_real_parts_and_the_reward_curve_agrees() -> None:
+async def test_nothing_is_lost_with_vllm_and_verl_and_the_reward_curve_agrees() -> None:
     report = await play(1, 600, steps=STEPS, parts=REAL, kinds=KINDS, brief=True, say=print)
     print(report)
     assert report.good, report

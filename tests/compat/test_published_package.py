@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
+from relight.store.attempts.attempt_tokens import token_hash
 from relight.store.attempts.client import StoreClient
 from relight.store.attempts.postgres import PostgresStore
-from relight.store.attempts.tokens import token_hash
 from relight.store.database import Database
 from relight.types.upstreams import Upstream
 from tests.support.fake_provider import WORDS, fake_provider
@@ -28,6 +28,7 @@ from tests.support.store_service import TOKEN as STORE_TOKEN
 from tests.support.store_service import store_service
 
 HERE = Path(__file__).parent
+NAMES = HERE / "names_of_0_3.json"
 SCRIPT_SECONDS = 180
 
 
@@ -67,13 +68,17 @@ async def printed(python: Path, script: str, url: str, folder: Path, *more: str)
     return json.loads(out.splitlines()[-1])
 
 
-async def test_the_published_client_drives_the_store_through_all_of_its_methods(
+async def test_the_published_client_works_with_every_method_of_the_store(
     python: Path, store_url: str, tmp_path: Path
 ) -> None:
     results = await printed(python, "client_checks.py", store_url, tmp_path)
     failed = {name: result for name, result in results.items() if result != "ok"}
     assert not failed, "\n".join(f"{name}:\n{result}" for name, result in failed.items())
     assert len(results) > 20
+
+
+async def test_the_published_package_has_the_names_that_are_on_record(python: Path, tmp_path: Path) -> None:
+    assert await printed(python, "read_names.py", "", tmp_path) == json.loads(NAMES.read_text())
 
 
 async def test_the_published_runner_runs_agents_against_the_store(python: Path, store_url: str, tmp_path: Path) -> None:

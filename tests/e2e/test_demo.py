@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import asyncpg
 import pytest
 
-from relight.cli.demo_crash import VICTIMS
+from relight.cli.demo_crash import KILL_ORDER
 from relight.settings import read_stack
 from tests.e2e.demo_kit import demo, relight, wait_until_gone
 
@@ -19,7 +19,7 @@ STEP_LINE = re.compile(r"step +(\d+)/4  16 rollouts, .* reward \d")
 LAST_LINE = re.compile(r"held-out score: [01]\.\d\d -> [01]\.\d\d")
 
 
-def test_an_interrupted_demo_leaves_nothing_running_and_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_an_interrupted_demo_leaves_no_process_and_continues_where_it_was(tmp_path: Path) -> None:
     with demo(tmp_path, "--set", "steps=4") as first:
         first.wait_for("step 1/4")
         first.interrupt()
@@ -34,10 +34,10 @@ def test_an_interrupted_demo_leaves_nothing_running_and_goes_on_where_it_was(tmp
     assert wait_until_gone(tmp_path) == []
 
 
-async def test_every_process_may_be_killed_in_the_middle_of_a_step(tmp_path: Path) -> None:
+async def test_the_demo_finishes_though_every_process_is_killed_in_the_middle_of_a_step(tmp_path: Path) -> None:
     with demo(tmp_path, "--crash", "--keep", "--set", "steps=10") as running:
         assert running.ended(1200) == 0, running.output
-    assert f"no step lost: {', '.join(VICTIMS)}" in running.output
+    assert f"no step lost: {', '.join(KILL_ORDER)}" in running.output
     assert LAST_LINE.fullmatch(running.lines[-1])
     try:
         await check_the_ledger(read_stack(tmp_path)["settings"]["postgres_url"])

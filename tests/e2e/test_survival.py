@@ -20,7 +20,7 @@ from tests.support.tiny_policy import make_tiny_policy
 RUN = "phoenix"
 STEPS = 6
 AGENT = Path(__file__).parents[1] / "support" / "agents" / "digits.py"
-VICTIMS = {2: "runner", 3: "orchestrator", 4: "store", 5: "gpu-worker"}
+KILLED_IN_STEP = {2: "runner", 3: "orchestrator", 4: "store", 5: "gpu-worker"}
 """Which process dies in the middle of which step."""
 
 
@@ -56,7 +56,7 @@ def in_the_middle_of(database: Database, step: int) -> Callable[[], Awaitable[bo
     return check
 
 
-async def test_a_run_outlives_sigkill_of_each_process_and_repeats_nothing_that_is_finished(folder: Path) -> None:
+async def test_a_run_survives_sigkill_of_each_process_and_repeats_no_finished_rollout(folder: Path) -> None:
     file = prepare(folder)
     reference = f"{AGENT}:digits"
     flags = {"data_root": folder}
@@ -68,14 +68,14 @@ async def test_a_run_outlives_sigkill_of_each_process_and_repeats_nothing_that_i
             names.TRAINING_WORKFLOW, file, id=names.train_id(RUN), task_queue=names.ORCHESTRATOR_QUEUE
         )
         killed: list[str] = []
-        for step, victim in VICTIMS.items():
+        for step, target in KILLED_IN_STEP.items():
             await eventually(in_the_middle_of(database, step), seconds=400)
-            stack.kill(victim, signal.SIGKILL)
-            killed.append(victim)
+            stack.kill(target, signal.SIGKILL)
+            killed.append(target)
         result = await asyncio.wait_for(handle.result(), 400)
         assert result["step"] == STEPS
-        assert killed == list(VICTIMS.values())
-        assert all(stack.process(victim).restarts == 1 for victim in killed)
+        assert killed == list(KILLED_IN_STEP.values())
+        assert all(stack.process(target).restarts == 1 for target in killed)
         await check_rows(database)
         await a_second_run_follows(client, file)
         await database.close()

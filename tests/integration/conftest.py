@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import AsyncGenerator, Generator
 
 import pytest
 from temporalio.client import Client
 from temporalio.contrib.pydantic import pydantic_data_converter
 
-from tests.support.temporal import temporal_dev_server
+from tests.support.temporal import temporal_dev_server, terminate_open_workflows
 
 
 @pytest.fixture(scope="session")
-def temporal_address(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
+def shared_temporal_address(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
     """A real Temporal server for the session."""
     with temporal_dev_server(tmp_path_factory.mktemp("temporal")) as address:
         yield address
+
+
+@pytest.fixture
+async def temporal_address(shared_temporal_address: str) -> AsyncGenerator[str]:
+    """The session's Temporal server, without open workflows: the workers of a test would run those of another."""
+    client = await Client.connect(shared_temporal_address)
+    await terminate_open_workflows(client)
+    yield shared_temporal_address
+    await terminate_open_workflows(client)
 
 
 @pytest.fixture

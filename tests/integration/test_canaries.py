@@ -12,10 +12,12 @@ import pytest
 from temporalio.client import Client
 from temporalio.worker import Worker
 
+from relight.observability.process_reports import Doing
 from relight.runner.attempt_activity import RunnerActivities
 from relight.runner.process_isolation import IsolatedRunner
 from relight.store.attempts.postgres import PostgresStore
 from relight.store.database import Database
+from relight.temporal.activity_interceptor import ActivityInterceptor
 from relight.types import names
 from tests.integration import leaky_agents
 from tests.integration.otlp.test_redaction import tables_with
@@ -45,7 +47,7 @@ async def histories(client: Client) -> list[str]:
     return [text for history in read for text in texts(history)]
 
 
-async def test_no_secret_that_an_agent_says_is_in_postgres_in_histories_or_in_logs(
+async def test_no_secret_that_an_agent_emits_is_in_postgres_histories_or_logs(
     temporal: Client, database: Database, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -55,7 +57,8 @@ async def test_no_secret_that_an_agent_says_is_in_postgres_in_histories_or_in_lo
         store = await PostgresStore.create(database, "http://gateway")
         activities = RunnerActivities(store, agents, Present(NOWHERE), "leaky", "worker")
         queue = names.runner_queue(names.RUNNER_QUEUE, "leaky")
-        async with Worker(temporal, task_queue=queue, activities=[activities.run_attempt]):
+        beside = [ActivityInterceptor(2.0, Doing())]
+        async with Worker(temporal, task_queue=queue, activities=[activities.run_attempt], interceptors=beside):
             await (await stack.start("leaky", FILE)).result()
     failed = await database.pool.fetch("select failure_class, count(*) as n from rollouts group by 1 order by 1")
     assert [tuple(row) for row in failed] == [("agent_error", 4), ("invalid_reward", 2), (None, 6)]

@@ -18,7 +18,7 @@ from relight.temporal.connection import connect_temporal
 from tests.chaos.network import LOOPBACK, Edge, Target
 
 
-async def test_what_the_core_of_temporal_tells_of_a_server_that_is_away_is_a_log_line_and_not_on_the_terminal(
+async def test_messages_of_temporals_core_about_a_server_that_is_down_go_to_the_log_and_not_the_terminal(
     temporal_address: str,
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.integration.conftest import temporal, temporal_address
+from tests.integration.conftest import shared_temporal_address, temporal, temporal_address
 
-__all__ = ["temporal", "temporal_address"]
+__all__ = ["shared_temporal_address", "temporal", "temporal_address"]

@@ -13,12 +13,12 @@ from relight.settings import Settings
 from relight.store.database import Database
 from relight.types.payloads import EngineState, RunRequest
 from tests.chaos.parts import weights
-from tests.rules.kit import HandRun
+from tests.rules.kit import ManualRun
 
 
 @asynccontextmanager
 async def gpu_host(
-    database: Database, folder: Path, run: HandRun, name: str = "host-a", engine: str = "tests.chaos.parts.engine"
+    database: Database, folder: Path, run: ManualRun, name: str = "host-a", engine: str = "tests.chaos.parts.engine"
 ) -> AsyncGenerator[GpuHost]:
     """A host that serves the run: its engine holds the given model, its trainer waits."""
     model = folder / "model"
@@ -43,7 +43,7 @@ async def gpu_host(
             await host.close()
 
 
-async def prepared(host: GpuHost, run: HandRun) -> EngineState:
+async def prepared(host: GpuHost, run: ManualRun) -> EngineState:
     return await host.prepare(RunRequest(run=run.name, epoch=run.epoch))
 
 

@@ -33,7 +33,7 @@ from tests.support.store_kit import call
 _keys = itertools.count(1)
 
 
-class HandRun:
+class ManualRun:
     """What workflows, runner and GPU worker would ask of the store, by hand."""
 
     def __init__(self, database: Database, store: PostgresStore, name: str, file: RunFile) -> None:
@@ -127,11 +127,11 @@ class HandRun:
         return await self.database.pool.fetchval(f"select {column} from runs where run = $1", self.name)
 
 
-async def begin(database: Database, folder: Path, name: str, **changes: Any) -> HandRun:
+async def begin(database: Database, folder: Path, name: str, **changes: Any) -> ManualRun:
     """A run with its data and an engine that holds the given model."""
     write_tasks(folder)
     file = parse_run_file(run_file(**changes))
     train, held_out = (load_tasks(f"{part}.jsonl", folder) for part in ("train", "heldout"))
     await lifecycle.begin_run(database, BeginInput(run=name, driver="driver", file=file), train, held_out)
     await seed_engine(database, f"engine-of-{name}", name)
-    return HandRun(database, await PostgresStore.create(database, "http://gateway"), name, file)
+    return ManualRun(database, await PostgresStore.create(database, "http://gateway"), name, file)

@@ -51,14 +51,14 @@ async def test_each_answer_is_given_where_its_rule_says_so(database: Database, t
 
 async def test_tries_are_limited_and_rows_are_not(temporal: Client, database: Database, tmp_path: Path) -> None:
     write_tasks(tmp_path)
-    victim = "tries-s0001-g00-i0"
+    target = "tries-s0001-g00-i0"
     seen: Counter[str] = Counter()
 
     async def agent(attempt: OpenedAttempt) -> FinishRequest:
         seen[attempt.rollout_id] += 1
-        if attempt.rollout_id != victim or seen[victim] == 4:
+        if attempt.rollout_id != target or seen[target] == 4:
             return await always_right(attempt)
-        if seen[victim] == 2:
+        if seen[target] == 2:
             return fails(attempt)
         raise ApplicationError("its runner died")
 
@@ -67,5 +67,5 @@ async def test_tries_are_limited_and_rows_are_not(temporal: Client, database: Da
         handle = await stack.start("tries", run_file(steps=1, data="train.jsonl", rollout=retries))
         await handle.result()
     text = "select try_number, failure_class from attempts where rollout_id = $1 order by sequence_id"
-    rows = await database.pool.fetch(text, victim)
+    rows = await database.pool.fetch(text, target)
     assert [tuple(row) for row in rows] == [(1, "infrastructure"), (1, "agent_error"), (2, "infrastructure"), (2, None)]

@@ -18,7 +18,7 @@ from tests.support.store_kit import call, span
 from tests.support.store_service import TOKEN, store_service
 
 
-async def test_a_runner_that_wakes_up_after_its_rollout_was_taken_over_writes_nothing(
+async def test_a_runner_that_was_frozen_while_its_rollout_was_taken_over_writes_nothing(
     database: Database, tmp_path: Path
 ) -> None:
     run = await begin(database, tmp_path, "zombie")
@@ -44,7 +44,7 @@ async def test_a_runner_that_wakes_up_after_its_rollout_was_taken_over_writes_no
     assert [reward["value"] for reward in rewards] == [1.0]
 
 
-async def test_everything_that_an_older_attempt_still_says_is_a_conflict_but_its_spans_are_kept_inert(
+async def test_every_request_of_an_older_attempt_is_a_conflict_and_its_spans_are_kept_without_effect(
     database: Database, tmp_path: Path
 ) -> None:
     run = await begin(database, tmp_path, "older")

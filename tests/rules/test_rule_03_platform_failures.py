@@ -15,7 +15,6 @@ import pytest
 import pytest_asyncio
 
 from relight.errors import ConflictError, StoreError
-from relight.runner import attempt as attempts
 from relight.runner.agent_call import AgentCall
 from relight.runner.attempt import AttemptWatch
 from relight.runner.gateway_probe import CallStatus, GatewayProbe
@@ -26,16 +25,16 @@ from relight.store.database import Database
 from relight.types.rollout import FailureClass
 from relight.types.wire import AttemptOutcome, OpenedAttempt, SpanRecord
 from tests.rules import calling_agents
-from tests.rules.kit import HandRun, begin
-from tests.unit.runner import nasty_agents
+from tests.rules.kit import ManualRun, begin
+from tests.unit.runner import misbehaving_agents
 
-SERVED = [f"{nasty_agents.__file__}:busy"]
+SERVED = [f"{misbehaving_agents.__file__}:busy"]
 CALLERS = (
     *("computes", "computes_async", "swallows", "swallows_async", "raises"),
     *("asks_when_it_is_gone", "asks_again", "gives_up", "lingers"),
 )
 NOWHERE = "http://127.0.0.1:9"
-"""Nobody listens there."""
+"""No server listens there."""
 
 
 class Present(GatewayProbe):
@@ -52,7 +51,7 @@ async def agents() -> AsyncGenerator[IsolatedRunner]:
         yield runner
 
 
-async def opened_of(run: HandRun) -> OpenedAttempt:
+async def opened_of(run: ManualRun) -> OpenedAttempt:
     await run.plan(1)
     return await run.opened((await run.rollouts(1))[0]["rollout_id"])
 
@@ -101,7 +100,7 @@ async def callers(request: pytest.FixtureRequest) -> AsyncGenerator[AgentRunner]
 class Played:
     """One attempt at a rollout of a run, by an agent that says in files how far it is."""
 
-    def __init__(self, run: HandRun, opened: OpenedAttempt, gateway: GatewayProcess, folder: Path) -> None:
+    def __init__(self, run: ManualRun, opened: OpenedAttempt, gateway: GatewayProcess, folder: Path) -> None:
         self.run = run
         self.folder = folder
         path = urlsplit(opened.base_url).path
@@ -176,7 +175,7 @@ async def test_an_attempt_that_lost_a_call_is_infrastructure_also_where_it_is_en
     await attempt.probe.close()
 
 
-async def test_an_attempt_whose_call_was_refused_is_infrastructure_though_the_agent_says_nothing_of_it(
+async def test_an_attempt_whose_call_was_refused_is_infrastructure_even_if_the_agent_hides_it(
     database: Database, tmp_path: Path, gateway: GatewayProcess, callers: AgentRunner
 ) -> None:
     attempt = await played(database, tmp_path, gateway)
@@ -206,7 +205,7 @@ async def test_a_call_that_was_cut_and_answered_when_it_was_repeated_costs_an_at
 
 
 @pytest.mark.parametrize("frozen", [True, False])
-async def test_an_answer_that_the_agent_did_not_wait_for_is_its_own_affair_unless_the_gateway_was_away(
+async def test_a_call_that_the_agent_aborted_is_no_lost_call_unless_the_gateway_was_down(
     database: Database, tmp_path: Path, gateway: GatewayProcess, callers: AgentRunner, frozen: bool
 ) -> None:
     attempt = await played(database, tmp_path, gateway)
@@ -242,15 +241,14 @@ class Flickering(PostgresStore):
         return await super().add_spans(rollout_id, attempt_id, fence, spans)
 
 
-async def test_a_runner_that_outlives_an_outage_of_the_store_still_learns_that_it_was_fenced_off(
-    database: Database, tmp_path: Path, agents: IsolatedRunner, monkeypatch: pytest.MonkeyPatch
+async def test_a_runner_gets_its_conflict_after_an_outage_of_the_store(
+    database: Database, tmp_path: Path, agents: IsolatedRunner
 ) -> None:
-    monkeypatch.setattr(attempts, "STORE_HEARTBEAT_SECONDS", 0.2)
-    monkeypatch.setattr(attempts, "SPAN_FLUSH_SECONDS", 0.1)
     run = await begin(database, tmp_path, "flicker")
     opened = await opened_of(run)
     store = await Flickering.create(database, "http://gateway")
     watch = AttemptWatch(store, agents, Present(NOWHERE), opened, "w")
+    watch.heartbeat_seconds, watch.spans.flush_seconds = 0.2, 0.1
     watch.spans.add(SpanRecord(trace_id="t", span_id="s", name="n", start_time=1.0, end_time=2.0))
     running = asyncio.create_task(watch.run(AgentCall.from_opened(opened, "busy")))
     async with asyncio.timeout(20):

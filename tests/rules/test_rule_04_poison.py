@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from relight.store.database import Database
-from relight.store.runs import views
+from relight.store.runs.views import RunViews
 from tests.rules.kit import begin
 
 
-async def test_a_rollout_that_takes_its_process_with_it_runs_alone_and_is_quarantined_after_five_deaths(
+async def test_a_rollout_that_kills_its_process_is_isolated_and_quarantined_after_five_deaths(
     database: Database, tmp_path: Path
 ) -> None:
     run = await begin(database, tmp_path, "poison", isolation="shared")
@@ -22,5 +22,5 @@ async def test_a_rollout_that_takes_its_process_with_it_runs_alone_and_is_quaran
     assert (row["status"], row["failure_class"], row["deaths"]) == ("failed", "infrastructure", 5)
     assert row["failure"].startswith("quarantined")
     assert not (await run.opened(neighbour)).alone
-    shown = await views.get_rollout(database, rollout)
+    shown = await RunViews(database).rollout(rollout)
     assert "quarantined" in shown.model_dump_json()

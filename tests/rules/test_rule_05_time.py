@@ -10,14 +10,16 @@ from typing import Any
 from temporalio.client import Client, WorkflowHandle
 from temporalio.worker import Worker
 
+from relight.observability.process_reports import Doing
 from relight.runner.attempt_activity import RunnerActivities
 from relight.runner.process_isolation import IsolatedRunner
 from relight.store.attempts.postgres import PostgresStore
 from relight.store.database import Database
+from relight.temporal.activity_interceptor import ActivityInterceptor
 from relight.types import names
 from tests.rules.test_rule_03_platform_failures import NOWHERE, Present
 from tests.support.orchestration import cluster, eventually, run_file, write_tasks
-from tests.unit.runner import nasty_agents
+from tests.unit.runner import misbehaving_agents
 
 FILE = run_file(agent="well", steps=1, data="train.jsonl", rollout={"timeout_seconds": 1.5})
 
@@ -31,11 +33,14 @@ async def scheduled(handle: WorkflowHandle[Any, Any]) -> list[timedelta]:
     ]
 
 
-async def test_rollouts_that_waited_in_a_queue_and_through_a_pause_for_longer_than_their_timeout_end_well(
+async def test_rollouts_that_waited_in_a_queue_and_a_pause_for_longer_than_their_timeout_succeed(
     temporal: Client, database: Database, tmp_path: Path
 ) -> None:
     write_tasks(tmp_path)
-    async with cluster(temporal, database, tmp_path) as stack, IsolatedRunner([f"{nasty_agents.__file__}:well"]) as own:
+    async with (
+        cluster(temporal, database, tmp_path) as stack,
+        IsolatedRunner([f"{misbehaving_agents.__file__}:well"]) as own,
+    ):
         handle = await stack.start("patient", FILE)
         queue = names.runner_queue(names.RUNNER_QUEUE, "well")
 
@@ -45,7 +50,8 @@ async def test_rollouts_that_waited_in_a_queue_and_through_a_pause_for_longer_th
         await eventually(waits_for_a_runner)
         store = await PostgresStore.create(database, "http://gateway")
         activities = RunnerActivities(store, own, Present(NOWHERE), "well", "worker")
-        async with Worker(temporal, task_queue=queue, activities=[activities.run_attempt]):
+        beside = [ActivityInterceptor(2.0, Doing())]
+        async with Worker(temporal, task_queue=queue, activities=[activities.run_attempt], interceptors=beside):
             await handle.execute_update("pause", {})
 
             async def let_in() -> bool:

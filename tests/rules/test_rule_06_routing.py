@@ -1,4 +1,4 @@
-"""Rule 6: a runner polls one queue for each agent that it serves, and that queue says whether anybody serves it."""
+"""Rule 6: a runner polls one queue for each agent that it serves, and that queue says whether a runner serves it."""
 
 from __future__ import annotations
 
@@ -7,17 +7,19 @@ from contextlib import suppress
 
 from temporalio.client import Client
 
-from relight.activities.pollers import count_pollers, why_waiting
+from relight.activities.readiness import count_pollers, why_waiting
 from relight.runner.worker import serve
 from relight.settings import Settings
 from relight.types.payloads import CheckInput
 from tests.support.orchestration import eventually
-from tests.unit.runner import nasty_agents
+from tests.unit.runner import misbehaving_agents
 
 
 async def test_a_runner_polls_a_queue_for_each_agent_and_no_other(temporal: Client, temporal_address: str) -> None:
     settings = Settings(temporal_address=temporal_address, store_url="http://127.0.0.1:9", runner_queue="mine")
-    running = asyncio.create_task(serve(settings, [f"{nasty_agents.__file__}:{name}" for name in ("well", "raises")]))
+    running = asyncio.create_task(
+        serve(settings, [f"{misbehaving_agents.__file__}:{name}" for name in ("well", "raises")])
+    )
     try:
         for agent in ("well", "raises"):
             await eventually(lambda queue=f"mine.{agent}": count_pollers(temporal, queue), 60)

@@ -12,18 +12,18 @@ from relight.store.database import Database
 from relight.store.training import plans
 from relight.types.rollout import FailureClass
 from relight.types.wire import OpenedAttempt, ResolveRequest
-from tests.rules.kit import HandRun, begin
+from tests.rules.kit import ManualRun, begin
 from tests.support.store_kit import call
 
 
-async def seeds(run: HandRun, attempt: OpenedAttempt) -> int:
+async def seeds(run: ManualRun, attempt: OpenedAttempt) -> int:
     """The seed of the attempt's next call."""
     asked = ResolveRequest(rollout_id=attempt.rollout_id, attempt_id=attempt.attempt_id, token=attempt.token)
     context = await run.store.resolve(asked)
     return seed_for(context.seed_base, context.next_call_number)
 
 
-async def test_two_runs_of_one_file_have_the_same_seeds_whatever_they_are_called(
+async def test_two_runs_of_one_file_have_the_same_seeds_whatever_their_names(
     database: Database, tmp_path: Path
 ) -> None:
     found: list[list[int]] = []
@@ -52,9 +52,7 @@ async def test_a_new_try_and_a_new_call_have_new_seeds_and_a_repeated_attempt_ha
     assert len({first, second_call, second_try}) == 3
 
 
-async def test_every_evaluation_draws_with_the_same_seeds_and_with_none_of_the_training(
-    database: Database, tmp_path: Path
-) -> None:
+async def test_every_evaluation_has_the_same_seeds_and_none_of_the_training(database: Database, tmp_path: Path) -> None:
     run = await begin(database, tmp_path, "drawn", evaluation={"samples": 2, "limit": 3})
     await run.plan(1)
     for version in (0, 1):

@@ -11,7 +11,7 @@ from tests.rules.kit import begin
 from tests.support.store_kit import call
 
 
-async def test_what_is_unknown_at_the_end_is_settled_and_only_what_arrived_trains(
+async def test_unknown_deliveries_are_decided_at_the_end_and_only_delivered_answers_train(
     database: Database, tmp_path: Path
 ) -> None:
     run = await begin(database, tmp_path, "settled")

@@ -11,7 +11,7 @@ from tests.rules.host import gpu_host
 from tests.rules.kit import begin
 
 
-async def test_versions_steps_and_evaluations_count_as_they_should_and_a_step_without_groups_keeps_the_weights(
+async def test_versions_steps_and_evaluations_are_numbered_by_the_rule_and_a_step_without_groups_keeps_the_weights(
     database: Database, tmp_path: Path
 ) -> None:
     unmoved = {"pause_above": None, "pause_without_reward": False}

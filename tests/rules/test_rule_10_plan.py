@@ -15,7 +15,7 @@ from tests.support.seeds import seed_run
 PROMPT = {"prompt": {"resource_type": "prompt_template", "template": "Other. {question}", "engine": "f-string"}}
 
 
-async def test_planned_again_a_step_is_what_it_was_whatever_the_run_says_by_now(
+async def test_a_step_that_is_planned_again_keeps_its_plan_whatever_the_run_has_changed(
     database: Database, tmp_path: Path
 ) -> None:
     run = await begin(database, tmp_path, "planned")
@@ -33,7 +33,7 @@ async def test_planned_again_a_step_is_what_it_was_whatever_the_run_says_by_now(
     assert len(await run.rollouts(2)) == 2
 
 
-async def test_planning_that_many_ask_for_at_once_happens_once(database: Database, tmp_path: Path) -> None:
+async def test_concurrent_planning_of_a_step_plans_it_once(database: Database, tmp_path: Path) -> None:
     run = await begin(database, tmp_path, "once")
     plans = await asyncio.gather(*(run.plan(1) for _ in range(6)))
     assert {plan.model_dump_json() for plan in plans} == {plans[0].model_dump_json()}
@@ -75,7 +75,7 @@ async def test_a_run_follows_its_own_resources_and_latest_is_for_rollouts_from_o
     database: Database, tmp_path: Path
 ) -> None:
     run = await begin(database, tmp_path, "own", resources=PROMPT)
-    await seed_run(database)  # brings younger resources of somebody else
+    await seed_run(database)  # brings newer resources of another client
     await run.plan(1)
     [row] = await database.pool.fetch("select distinct resources_id from rollouts where run = 'own'")
     assert row["resources_id"] == "rs-own"
@@ -83,7 +83,7 @@ async def test_a_run_follows_its_own_resources_and_latest_is_for_rollouts_from_o
     assert "Other" in str(opened.resources)
 
 
-async def test_a_run_keeps_the_version_of_its_resources_whoever_overwrites_them(
+async def test_a_run_keeps_the_version_of_its_resources_when_a_client_overwrites_them(
     database: Database, tmp_path: Path
 ) -> None:
     run = await begin(database, tmp_path, "kept", resources=PROMPT)
@@ -103,7 +103,7 @@ async def test_a_run_keeps_the_version_of_its_resources_whoever_overwrites_them(
     assert "Overwritten." in str(newest.resources)
 
 
-async def test_resources_that_lie_under_the_id_of_a_new_run_do_not_become_its_own(
+async def test_existing_resources_under_the_id_of_a_new_run_do_not_become_its_own(
     database: Database, tmp_path: Path
 ) -> None:
     outside = await PostgresLightningStore.create(database)

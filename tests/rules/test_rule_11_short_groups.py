@@ -38,7 +38,7 @@ async def test_a_group_is_filled_up_for_what_the_platform_failed_and_for_nothing
         assert advance.report.failures == {failure.value: 1}
 
 
-async def test_after_two_rounds_a_group_with_two_real_rewards_trains_and_one_with_a_single_one_is_dropped_and_counted(
+async def test_after_two_fill_ups_a_group_with_two_rewards_trains_and_one_with_one_is_dropped_and_counted(
     database: Database, tmp_path: Path
 ) -> None:
     run = await begin(database, tmp_path, "rounds", failures={"pause_above": None})

@@ -10,7 +10,7 @@ from relight.types.rollout import FailureClass
 from tests.rules.kit import begin
 
 
-async def test_of_a_retry_and_a_closing_that_come_at_once_one_wins_and_the_other_knows(
+async def test_of_a_concurrent_retry_and_closing_one_succeeds_and_the_other_gets_its_refusal(
     database: Database, tmp_path: Path
 ) -> None:
     for number in range(8):
@@ -27,7 +27,7 @@ async def test_of_a_retry_and_a_closing_that_come_at_once_one_wins_and_the_other
         assert retry.accepted
         requeued = retry.after == "requeuing"
         assert requeued != bool(advance.report), number
-        assert (row["status"], row["counted"] is None) == (("requeuing", True) if requeued else ("failed", False))
+        assert (row["status"], row["final_attempt"] is None) == (("requeuing", True) if requeued else ("failed", False))
         if requeued:
             assert advance.rollouts == [(0, 0, 2)]
         else:  # a look at what happened, which changes nothing

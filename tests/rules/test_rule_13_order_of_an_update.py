@@ -1,4 +1,4 @@
-"""Rule 13: ledger, training, files, version, engines, step row: whoever dies between two of them, all is there."""
+"""Rule 13: ledger, training, files, version, engines, step row: a death between any two of them loses nothing."""
 
 from __future__ import annotations
 

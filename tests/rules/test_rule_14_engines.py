@@ -36,7 +36,7 @@ class Outage:
         return await self.real(db, run)
 
 
-async def test_an_engine_goes_on_serving_while_postgres_is_away_and_follows_again_afterwards(
+async def test_an_engine_keeps_serving_while_postgres_is_down_and_loads_new_versions_afterwards(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = await begin(database, tmp_path, "served")
@@ -54,9 +54,9 @@ async def test_an_engine_goes_on_serving_while_postgres_is_away_and_follows_agai
     assert [row["version"] for row in versions if row["version"]] == [1]
 
 
-@pytest.mark.parametrize("trouble", ["the engine is killed", "an error that nobody thought of"])
-async def test_whatever_ends_an_engine_another_one_comes_up_on_the_newest_version(
-    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trouble: str
+@pytest.mark.parametrize("cause", ["the engine is killed", "an unexpected error"])
+async def test_an_engine_that_ends_for_any_reason_is_replaced_by_one_with_the_newest_version(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cause: str
 ) -> None:
     run = await begin(database, tmp_path, "back")
     outage = Outage(monkeypatch)
@@ -66,7 +66,7 @@ async def test_whatever_ends_an_engine_another_one_comes_up_on_the_newest_versio
         await run.advance(1)
         await host.update(run.place(1))
         engine = pid_of_engine(host)
-        if trouble == "the engine is killed":
+        if cause == "the engine is killed":
             os.kill(engine, signal.SIGKILL)
         else:
             outage.errors = [asyncpg.UndefinedTableError("relation is gone")]

@@ -17,7 +17,7 @@ from relight.types.payloads import FinishInput, RunRequest
 from tests.rules.kit import begin
 
 
-async def test_a_worker_that_lost_its_lease_records_nothing_and_the_row_names_the_winner(
+async def test_a_worker_that_lost_its_lease_records_nothing_and_the_row_names_the_holder(
     database: Database, tmp_path: Path
 ) -> None:
     run = await begin(database, tmp_path, "written")
@@ -39,13 +39,13 @@ async def test_a_worker_that_lost_its_lease_records_nothing_and_the_row_names_th
     assert [tuple(row) for row in rows] == [(quick, "theirs")]
 
 
-async def test_the_lease_of_one_policy_keeps_no_writer_of_another_out(database: Database) -> None:
+async def test_the_lease_of_one_policy_does_not_block_a_writer_of_another(database: Database) -> None:
     fences = [await database.value("take_lease", "policy/r", policy, "host-" + policy, 60) for policy in ("a", "b")]
     assert fences == sorted(fences)
     assert await database.value("take_lease", "policy/r", "a", "host-b", 60) is None
 
 
-async def test_a_host_is_one_runs_until_that_has_ended_and_the_other_is_told_whose(
+async def test_a_host_serves_one_run_until_it_ends_and_another_run_gets_its_name(
     database: Database, tmp_path: Path
 ) -> None:
     first, second = await begin(database, tmp_path, "first"), await begin(database, tmp_path, "second")
@@ -59,7 +59,7 @@ async def test_a_host_is_one_runs_until_that_has_ended_and_the_other_is_told_who
     assert (await host.claim(RunRequest(run="second", epoch=1))).granted
 
 
-async def test_a_release_that_comes_late_takes_nothing_from_a_newer_epoch(database: Database, tmp_path: Path) -> None:
+async def test_a_late_release_takes_no_host_from_a_newer_epoch(database: Database, tmp_path: Path) -> None:
     await begin(database, tmp_path, "again")
     host = GpuHost(database, Settings(home=tmp_path), "host-a", "relight-gpu.host-a")
     await host.start()

@@ -10,7 +10,7 @@ from pathlib import Path
 from relight.gpu_worker.trainer_client import TrainerProcess
 from relight.store.database import Database
 from tests.rules.host import gpu_host
-from tests.rules.kit import HandRun, begin
+from tests.rules.kit import ManualRun, begin
 
 
 async def kill(trainer: TrainerProcess) -> None:
@@ -24,7 +24,7 @@ async def kill(trainer: TrainerProcess) -> None:
 
 async def train(
     database: Database, folder: Path, name: str, *, killed_before: int = 0, disturbed: bool = False
-) -> HandRun:
+) -> ManualRun:
     """Three steps with a change of the learning rate between them. Disturbed: what is replayed is not the same."""
     run = await begin(database, folder, name, checkpoint_every=10)
     async with gpu_host(database, folder, run, f"host-of-{name}") as host:
@@ -57,7 +57,7 @@ async def test_a_trainer_that_died_replays_the_recorded_batches_with_the_values_
     assert await database.pool.fetchval("select count(*) from metrics where name = 'replay/differs'") == 0
 
 
-async def test_where_a_replay_differs_its_trainer_goes_on_from_the_published_weights_and_what_was_patched_is_counted(
+async def test_a_trainer_whose_replay_differs_continues_from_the_published_weights_and_counts_the_patched_elements(
     database: Database, tmp_path: Path
 ) -> None:
     await train(database, tmp_path, "calm")

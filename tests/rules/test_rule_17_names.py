@@ -43,7 +43,7 @@ async def test_a_workflow_under_a_bad_name_fails_with_the_rule(
     assert await database.pool.fetchval("select count(*) from runs") == 0
 
 
-async def test_the_same_unfinished_file_goes_on_and_anything_else_names_what_differs_and_the_way_out(
+async def test_the_same_file_resumes_an_unfinished_run_and_another_is_refused_with_its_differences_and_a_remedy(
     database: Database, tmp_path: Path
 ) -> None:
     run = await begin(database, tmp_path, "known")

@@ -17,7 +17,7 @@ from tests.rules.kit import begin
 from tests.support.orchestration import cluster, eventually, run_file, write_tasks
 
 
-async def test_no_update_begins_while_a_run_is_paused_and_the_batch_under_way_ends_and_counts(
+async def test_no_update_begins_while_a_run_is_paused_and_the_batch_in_progress_ends_and_counts(
     temporal: Client, database: Database, tmp_path: Path
 ) -> None:
     write_tasks(tmp_path)
@@ -48,7 +48,7 @@ async def test_no_update_begins_while_a_run_is_paused_and_the_batch_under_way_en
     assert await database.pool.fetchval("select count(*) from step_rollouts where run = 'still'") == 8
 
 
-async def test_no_evaluation_begins_while_a_run_is_paused_and_one_that_is_planned_goes_on(
+async def test_no_evaluation_begins_while_a_run_is_paused_and_one_that_is_planned_continues(
     database: Database, tmp_path: Path
 ) -> None:
     run = await begin(database, tmp_path, "still")
@@ -62,7 +62,7 @@ async def test_no_evaluation_begins_while_a_run_is_paused_and_one_that_is_planne
     assert await plans.plan_evaluation(database, place) == planned
 
 
-async def test_an_update_that_has_begun_goes_on_while_its_run_is_paused(database: Database, tmp_path: Path) -> None:
+async def test_an_update_that_has_begun_continues_while_its_run_is_paused(database: Database, tmp_path: Path) -> None:
     run = await begin(database, tmp_path, "begun")
     await run.plan(1)
     place = StepInput(run=run.name, epoch=1, step=1)

@@ -171,15 +171,17 @@ async def test_a_run_that_an_operator_terminated_stays_ended_until_it_is_resumed
     assert f"was terminated by {temporal.identity}, reason: enough; `relight resume ended`" in row["error"]
 
 
-async def test_a_run_is_driven_again_by_itself_at_most_three_times_an_hour(database: Database, tmp_path: Path) -> None:
-    await begin(database, tmp_path, "unlucky")
+async def test_a_run_is_driven_again_automatically_at_most_three_times_an_hour(
+    database: Database, tmp_path: Path
+) -> None:
+    await begin(database, tmp_path, "failing")
     pool, backoff, moments = database.pool, list(BACKOFF_SECONDS), list[int]()
-    await database.value("interrupt_run", "unlucky", 1, "lost", True, backoff)
+    await database.value("interrupt_run", "failing", 1, "lost", True, backoff)
     for minute in range(240):
-        if await database.value("drive_again", "unlucky", 1, len(backoff)):
+        if await database.value("drive_again", "failing", 1, len(backoff)):
             moments.append(minute)  # it begins, and is lost at once
             await pool.execute("update runs set status = 'running', drive_again_at = null")
-            await database.value("interrupt_run", "unlucky", 1, "lost", True, backoff)
+            await database.value("interrupt_run", "failing", 1, "lost", True, backoff)
         await pool.execute("update audit set created_at = created_at - interval '1 minute'")
         await pool.execute("update runs set drive_again_at = drive_again_at - interval '1 minute'")
     assert max(sum(moment <= other < moment + 60 for other in moments) for moment in moments) == 3
@@ -205,7 +207,7 @@ async def test_a_start_that_is_lost_before_it_begins_counts_among_the_three_of_a
     assert moments[:4] == [0, 1, 6, 60]
 
 
-async def test_a_server_that_is_reached_under_another_name_by_now_is_the_one_that_lost_the_run(
+async def test_a_server_at_another_address_with_the_same_identity_is_the_one_that_lost_the_run(
     temporal: Client, database: Database, tmp_path: Path
 ) -> None:
     run = await begin(database, tmp_path, "renamed")
@@ -222,7 +224,7 @@ async def test_a_server_that_is_reached_under_another_name_by_now_is_the_one_tha
     ("column", "value", "found"),
     [("temporal_namespace", "another", []), ("temporal_address", "127.0.0.1:1", ["moved"])],
 )
-async def test_a_run_of_another_namespace_is_left_alone_and_one_whose_server_is_gone_is_not_driven_by_itself(
+async def test_a_run_of_another_namespace_is_not_driven_and_neither_is_one_whose_server_is_gone(
     temporal: Client, database: Database, tmp_path: Path, column: str, value: str, found: list[str]
 ) -> None:
     run = await begin(database, tmp_path, "moved")
@@ -239,7 +241,7 @@ async def test_a_run_of_another_namespace_is_left_alone_and_one_whose_server_is_
         )
 
 
-async def test_a_run_whose_workflow_failed_before_it_began_says_of_what_and_stays_so(
+async def test_a_run_whose_workflow_failed_before_it_began_shows_the_error_and_stays_failed(
     temporal: Client, database: Database, tmp_path: Path
 ) -> None:
     run = await begin(database, tmp_path, "botched")
@@ -269,7 +271,7 @@ async def test_a_run_that_is_cancelled_while_it_waits_to_be_driven_again_is_clos
     assert await database.pool.fetchval("select count(*) from rollouts where status <> 'cancelled'") == 0
 
 
-async def test_a_run_of_which_temporal_refuses_to_speak_keeps_no_other_from_being_driven_again(
+async def test_a_run_that_temporal_refuses_to_describe_does_not_keep_others_from_being_driven_again(
     temporal: Client, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("barred", "lost"):

@@ -13,11 +13,11 @@ from temporalio.exceptions import ApplicationError
 from relight.datasets import load_tasks
 from relight.errors import CancelRequestedError, ConflictError
 from relight.operators import command_requests, command_transactions
-from relight.operators.command_loop import LocalReader
 from relight.operators.operator import Operator
 from relight.store.database import Database
 from relight.store.runs import lifecycle
 from relight.store.runs.rows import watched_runs
+from relight.store.runs.views import RunViews
 from relight.store.training.plans import begin_update
 from relight.types import names
 from relight.types.commands import Resume
@@ -26,7 +26,7 @@ from relight.types.wire import FinishRequest, OpenedAttempt
 from relight.worker.reconciler import compare, reconcile
 from tests.integration.operators.kit import Gate, at, audit, fails, run_is
 from tests.rules.kit import begin
-from tests.rules.test_rule_19_epochs import REFUSED, activities, unwrapped
+from tests.rules.test_rule_19_epochs import REFUSED, activities
 from tests.support import orchestration
 from tests.support.orchestration import always_right, cluster, eventually, run_file, write_tasks
 
@@ -39,7 +39,7 @@ GOES_ON = {
 """Activities that a cancelled run still needs."""
 
 
-async def test_when_a_cancelled_run_has_ended_its_batches_have_too_and_its_agents_follow_at_once(
+async def test_when_a_cancelled_run_has_ended_its_batches_have_ended_and_its_agents_end_at_once(
     temporal: Client, database: Database, tmp_path: Path
 ) -> None:
     write_tasks(tmp_path)
@@ -52,10 +52,10 @@ async def test_when_a_cancelled_run_has_ended_its_batches_have_too_and_its_agent
             await handle.result()
         batch = await temporal.get_workflow_handle("train/over/step-1/batch-0").describe()
 
-        async def nobody_is_left() -> bool:
+        async def no_agent_is_left() -> bool:
             return gate.under_way == 0
 
-        await eventually(nobody_is_left)
+        await eventually(no_agent_is_left)
     assert batch.status is not None
     assert batch.status.name == "CANCELED"
     statuses = await database.pool.fetch("select status, count(*) as n from rollouts where run = 'over' group by 1")
@@ -63,25 +63,25 @@ async def test_when_a_cancelled_run_has_ended_its_batches_have_too_and_its_agent
     assert await database.pool.fetchval("select count(*) from attempts where ended_at is null") == 0
 
 
-async def test_a_batch_closes_rows_whose_child_ended_without_one_and_makes_up_for_them(
+async def test_a_batch_closes_rollouts_whose_child_workflow_ended_without_a_result_and_replaces_them(
     temporal: Client, database: Database, tmp_path: Path
 ) -> None:
     write_tasks(tmp_path)
     gate = Gate(at("s0001-g00-i0"))
-    victim = "mute-s0001-g00-i0"
+    target = "mute-s0001-g00-i0"
     async with cluster(temporal, database, tmp_path, gate) as stack:
         handle = await stack.start("mute", run_file(data="train.jsonl", steps=1))
         await gate.until(lambda: bool(gate.held))
-        await temporal.get_workflow_handle(f"rollout/{victim}").terminate("without a word")
+        await temporal.get_workflow_handle(f"rollout/{target}").terminate("without a word")
         await handle.result()
         gate.open.set()
-    row = await database.pool.fetchrow("select status, failure_class from rollouts where rollout_id = $1", victim)
+    row = await database.pool.fetchrow("select status, failure_class from rollouts where rollout_id = $1", target)
     assert tuple(row) == ("failed", "infrastructure")
     assert await database.pool.fetchval("select count(*) from rollouts where fill_up = 1") == 1
     assert await database.pool.fetchval("select count(*) from step_rollouts where run = 'mute'") == 8
 
 
-async def test_a_cancel_during_an_update_ends_the_run_also_where_the_gpu_host_is_lost_meanwhile(
+async def test_a_cancel_during_an_update_ends_the_run_even_if_the_gpu_host_is_lost_meanwhile(
     temporal: Client, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_tasks(tmp_path)
@@ -126,7 +126,7 @@ async def test_of_a_cancelled_run_nothing_is_planned_opened_updated_or_begun(
     asked = activities(database, temporal, tmp_path)
     for name in REFUSED.keys() - GOES_ON.keys():
         with pytest.raises(CancelRequestedError):
-            await unwrapped(asked[name])(REFUSED[name])
+            await asked[name](REFUSED[name])
     opened = await run.open("driven-s0001-g00-i0")
     assert (opened.state, opened.reason) == ("gone", "the run is being cancelled")
     again = BeginInput(run="driven", driver="another", file=run.file)
@@ -142,7 +142,7 @@ async def test_of_a_cancelled_run_nothing_is_planned_opened_updated_or_begun(
     assert (await run.value("status"), await run.value("error")) == ("cancelled", "no disk")
 
 
-async def test_a_workflow_learns_of_a_cancel_from_the_row_and_only_a_resume_lifts_it(
+async def test_a_workflow_reads_a_cancel_from_the_row_and_only_a_resume_lifts_it(
     temporal: Client, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_tasks(tmp_path)
@@ -154,7 +154,7 @@ async def test_a_workflow_learns_of_a_cancel_from_the_row_and_only_a_resume_lift
         await begin_update(db, place)
 
     monkeypatch.setattr(orchestration, "begin_update", begin_later)
-    operator = Operator(temporal, LocalReader(database), names.ORCHESTRATOR_QUEUE)
+    operator = Operator(temporal, RunViews(database), names.ORCHESTRATOR_QUEUE)
     async with cluster(temporal, database, tmp_path) as stack:
         handle = await stack.start("rowed", FILE)
         await updating.wait()
@@ -212,7 +212,7 @@ async def test_a_cancel_that_comes_after_a_resume_holds_though_that_has_yet_to_b
 ) -> None:
     run = await begin(database, tmp_path, "pending")
     await database.value("interrupt_run", "pending", 1, "terminated", False, [0.0])
-    operator = Operator(temporal, LocalReader(database), names.ORCHESTRATOR_QUEUE)
+    operator = Operator(temporal, RunViews(database), names.ORCHESTRATOR_QUEUE)
     await operator.resume("pending", Resume(actor="bob"))  # no orchestrator is up
     await cancel(database, "pending")
     async with cluster(temporal, database, tmp_path):
@@ -225,7 +225,7 @@ async def test_a_cancel_that_comes_after_a_resume_holds_though_that_has_yet_to_b
     assert await run.value("status") == "finished"
 
 
-async def test_a_cancel_of_temporals_own_holds_though_the_update_under_way_ends_before_it_hears_of_it(
+async def test_a_cancel_through_temporal_holds_even_if_the_update_in_progress_ends_first(
     temporal: Client, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_tasks(tmp_path)
@@ -250,14 +250,14 @@ async def test_a_cancel_of_temporals_own_holds_though_the_update_under_way_ends_
 
 
 @pytest.mark.parametrize("by", ["cancel", "signal"])
-async def test_a_rollout_whose_try_fails_before_it_hears_of_a_cancel_is_not_tried_again(
+async def test_a_rollout_whose_try_fails_before_its_cancel_arrives_is_not_retried(
     temporal: Client, database: Database, tmp_path: Path, by: str
 ) -> None:
     write_tasks(tmp_path)
-    held, go, victim = asyncio.Event(), asyncio.Event(), f"retried-{by}-s0001-g00-i0"
+    held, go, target = asyncio.Event(), asyncio.Event(), f"retried-{by}-s0001-g00-i0"
 
     async def agent(attempt: OpenedAttempt) -> FinishRequest:
-        if attempt.rollout_id != victim:
+        if attempt.rollout_id != target:
             return await always_right(attempt)
         held.set()
         await go.wait()
@@ -268,20 +268,20 @@ async def test_a_rollout_whose_try_fails_before_it_hears_of_a_cancel_is_not_trie
         file = run_file(data={"train": "train.jsonl"}, steps=1, rollout=tries)
         run = await stack.start(f"retried-{by}", file)
         await held.wait()
-        rollout = temporal.get_workflow_handle(f"rollout/{victim}")
+        rollout = temporal.get_workflow_handle(f"rollout/{target}")
         await (rollout.cancel() if by == "cancel" else rollout.signal("cancel", "enough"))
         go.set()
         await run.result()
-        assert stack.runner.ran[victim] == 1
-    assert await database.pool.fetchval("select status from rollouts where rollout_id = $1", victim) == "cancelled"
+        assert stack.runner.ran[target] == 1
+    assert await database.pool.fetchval("select status from rollouts where rollout_id = $1", target) == "cancelled"
 
 
-async def test_a_reconciler_that_looked_at_a_run_before_it_was_resumed_does_not_cancel_it_again(
+async def test_a_reconciler_that_read_a_run_before_its_resume_does_not_cancel_it_again(
     temporal: Client, database: Database, tmp_path: Path
 ) -> None:
     write_tasks(tmp_path)
     gate = Gate(at("s0001-g00-i0"))
-    operator = Operator(temporal, LocalReader(database), names.ORCHESTRATOR_QUEUE)
+    operator = Operator(temporal, RunViews(database), names.ORCHESTRATOR_QUEUE)
     async with cluster(temporal, database, tmp_path, gate) as stack:
         await stack.start("stale", FILE)
         await gate.until(lambda: bool(gate.held))
@@ -296,12 +296,12 @@ async def test_a_reconciler_that_looked_at_a_run_before_it_was_resumed_does_not_
     assert await run_is(database, "stale", "finished")()
 
 
-async def test_two_resumes_at_once_drive_a_run_once_and_both_are_told_so(
+async def test_two_concurrent_resumes_start_one_workflow_and_both_succeed(
     temporal: Client, database: Database, tmp_path: Path
 ) -> None:
     run = await begin(database, tmp_path, "twice")
     await database.value("interrupt_run", "twice", 1, "terminated", False, [0.0])
-    operator = Operator(temporal, LocalReader(database), names.ORCHESTRATOR_QUEUE)
+    operator = Operator(temporal, RunViews(database), names.ORCHESTRATOR_QUEUE)
     both = await asyncio.gather(operator.resume("twice", Resume()), operator.resume("twice", Resume()))
     assert [answer.accepted for answer in both] == [True, True]
     async with cluster(temporal, database, tmp_path):

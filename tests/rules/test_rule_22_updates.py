@@ -1,4 +1,4 @@
-"""Rule 22: updates answer after their audit row; what makes no sense changes nothing, whoever sends it."""
+"""Rule 22: updates answer after their audit row; invalid commands change nothing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ UNSTORABLE: list[tuple[str, Any]] = [
 
 
 @pytest.mark.parametrize("way", ["update", "signal"])
-async def test_a_command_whose_values_can_not_be_stored_is_refused_and_the_run_goes_on(
+async def test_a_command_whose_values_cannot_be_stored_is_refused_and_the_run_continues(
     temporal: Client, database: Database, tmp_path: Path, way: str
 ) -> None:
     write_tasks(tmp_path)
@@ -60,13 +60,13 @@ async def test_a_rollout_is_cancelled_whatever_text_its_signal_holds(
 ) -> None:
     write_tasks(tmp_path)
     gate = Gate(at("s0001-g00-i0"))
-    victim = "told-s0001-g00-i0"
+    target = "told-s0001-g00-i0"
     async with cluster(temporal, database, tmp_path, gate) as stack:
         handle = await stack.start("told", FILE)
         await gate.until(lambda: bool(gate.held))
         odd = {"reason": "it\x00loops", "actor": "a\x00da"}
-        await temporal.get_workflow_handle(f"rollout/{victim}").signal("cancel", odd)
+        await temporal.get_workflow_handle(f"rollout/{target}").signal("cancel", odd)
         await handle.result()
-    row = await database.pool.fetchrow("select status, failure from rollouts where rollout_id = $1", victim)
+    row = await database.pool.fetchrow("select status, failure from rollouts where rollout_id = $1", target)
     assert tuple(row) == ("cancelled", "it\N{REPLACEMENT CHARACTER}loops")
     assert [entry["actor"] for entry in await audit(database, "told")] == ["a\N{REPLACEMENT CHARACTER}da"]

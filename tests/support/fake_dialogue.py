@@ -7,6 +7,7 @@ from typing import Any
 
 from aiohttp import web
 
+from relight.testing.answers import deltas_of
 from tests.support.fake_engine import PROMPT, Behaviour, chat_logprobs, token_ids
 
 HEAD = {"id": "chatcmpl-1a2b", "created": 1795217597, "model": "policy"}
@@ -31,29 +32,12 @@ def whole_answer(message: dict[str, Any], finish_reason: str, stop_reason: Any, 
     return {**HEAD, "object": "chat.completion", "choices": [choice], "prompt_token_ids": PROMPT, "usage": USED}
 
 
-def deltas_of(message: dict[str, Any], size: int = 3) -> list[dict[str, Any]]:
-    """A message in pieces of `size` characters, as vLLM streams it."""
-    deltas: list[dict[str, Any]] = []
-    for name in ("reasoning", "content"):
-        text = message.get(name) or ""
-        deltas += [{name: text[start : start + size]} for start in range(0, len(text), size)]
-    for index, call in enumerate(message.get("tool_calls") or ()):
-        function = call["function"]
-        head = {"index": index, "id": call["id"], "type": "function", "function": {"name": function["name"]}}
-        deltas.append({"tool_calls": [head]})
-        text = function["arguments"]
-        for start in range(0, len(text), size):
-            part = {"index": index, "function": {"arguments": text[start : start + size]}}
-            deltas.append({"tool_calls": [part]})
-    return deltas
-
-
 def chunks_of(message: dict[str, Any], finish_reason: str, stop_reason: Any, seed: int) -> list[dict[str, Any]]:
     """The chunks of a stream, one token each; the last one ends it."""
     head = {**HEAD, "object": "chat.completion.chunk"}
     first = {"index": 0, "delta": {"role": "assistant", "content": ""}, "logprobs": None, "finish_reason": None}
     chunks: list[dict[str, Any]] = [{**head, "choices": [first], "prompt_token_ids": PROMPT}]
-    deltas = [*deltas_of(message), {}]
+    deltas = [*deltas_of(message, size=3), {}]
     for position, delta in enumerate(deltas):
         token = token_ids(seed, 0, len(deltas))[position]
         part = {"index": 0, "delta": delta, "logprobs": chat_logprobs([token]), "token_ids": [token]}

@@ -155,6 +155,11 @@ def completion_logprobs(tokens: list[int]) -> dict[str, Any]:
     }
 
 
+def id_of(body: dict[str, Any], chat: bool) -> str:
+    """The answer's id; calls have different seeds."""
+    return f"{'chatcmpl' if chat else 'cmpl'}-{body['seed']:x}"
+
+
 def whole(body: dict[str, Any], chat: bool) -> dict[str, Any]:
     """An answer in one piece."""
     choices: list[dict[str, Any]] = []
@@ -169,7 +174,7 @@ def whole(body: dict[str, Any], chat: bool) -> dict[str, Any]:
             ids = {"prompt_logprobs": None, "prompt_token_ids": PROMPT}
             choices.append({**common, **ids, "text": said, "logprobs": completion_logprobs(tokens)})
     used = {"prompt_tokens": len(PROMPT), "total_tokens": 11, "completion_tokens": 4, "prompt_tokens_details": None}
-    head = {"id": "chatcmpl-1" if chat else "cmpl-1", "created": 1795217597, "model": body["model"]}
+    head = {"id": id_of(body, chat), "created": 1795217597, "model": body["model"]}
     answer = {
         **head,
         "object": "chat.completion" if chat else "text_completion",
@@ -185,7 +190,7 @@ def whole(body: dict[str, Any], chat: bool) -> dict[str, Any]:
 def chunks(body: dict[str, Any], chat: bool) -> list[dict[str, Any]]:
     """The chunks of a stream, choices in turn."""
     kind = "chat.completion.chunk" if chat else "text_completion"
-    head = {"id": "chatcmpl-1" if chat else "cmpl-1", "object": kind, "created": 1795217599, "model": body["model"]}
+    head = {"id": id_of(body, chat), "object": kind, "created": 1795217599, "model": body["model"]}
     made: list[dict[str, Any]] = []
     numbers = range(body.get("n", 1))
     if chat:

@@ -20,6 +20,7 @@ from relight.types.wire import (
     CallFailure,
     CommitResult,
     DeliveryMark,
+    EndedAttempts,
     EngineInfo,
     GenerationRecord,
     RecalledCall,
@@ -41,7 +42,6 @@ class ScriptedStore:
     def __init__(self) -> None:
         self.context: dict[str, Any] = {
             "run": "r",
-            "step": 1,
             "model": "policy",
             "seed_base": "7/1/0/0/1",
             "sampling": SAMPLING,
@@ -85,7 +85,7 @@ class ScriptedStore:
     def has_engine(self, url: str, version: int = 0, engine_id: str = "e1") -> None:
         """An engine acknowledged a version."""
         self.listed = [engine for engine in self.listed if engine.engine_id != engine_id]
-        self.listed.append(EngineInfo(engine_id=engine_id, run="r", url=url, model="policy", version=version, load=1))
+        self.listed.append(EngineInfo(engine_id=engine_id, run="r", url=url, model="policy", version=version))
 
     async def resolve(self, request: ResolveRequest) -> CallContext:
         self._reached()
@@ -109,6 +109,9 @@ class ScriptedStore:
             ],
             **self.context,
         )
+
+    async def ended_attempts(self, request: EndedAttempts) -> EndedAttempts:
+        return EndedAttempts(attempt_ids=[name for name in request.attempt_ids if name in self.dead])
 
     async def recall(self, request: RecallRequest) -> RecalledCall:
         self._reached()

@@ -19,7 +19,7 @@ from relight.store.database import Database
 from relight.types import names
 from relight.types.rollout import FailureClass
 from relight.types.wire import FinishRequest, OpenedAttempt
-from tests.support import operator_histories, trouble_histories
+from tests.support import failure_histories, operator_histories, run_health_histories
 from tests.support.orchestration import always_right, cluster, run_file, served_grader, write_tasks
 from tests.support.postgres import create_database, postgres_server
 from tests.support.temporal import temporal_dev_server
@@ -62,10 +62,9 @@ async def save(address: str, postgres_url: str, folder: Path) -> list[str]:
         await handle.signal("resume", {})
         await handle.result()
         saved = [*await _write(client), *await _write_graded(client, database)]
-    for name, (workflow_id, run_id) in (await operator_histories.play(client, database, folder)).items():
-        saved += await _keep(client, name, workflow_id, run_id)
-    for name, (workflow_id, run_id) in (await trouble_histories.play(client, database, folder)).items():
-        saved += await _keep(client, name, workflow_id, run_id)
+    for scenario in (operator_histories, run_health_histories, failure_histories):
+        for name, (workflow_id, run_id) in (await scenario.play(client, database, folder)).items():
+            saved += await _keep(client, name, workflow_id, run_id)
     await database.close()
     return saved
 

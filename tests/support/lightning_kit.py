@@ -5,24 +5,28 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any
+from typing import Any, Literal
 
+from relight.store.attempts.base import AttemptStore
 from relight.store.attempts.postgres import PostgresStore
 from relight.store.base import LightningStore
 from relight.store.client import LightningStoreClient
 from relight.store.database import Database
-from relight.store.memory.attempts import MemoryStore
+from relight.store.memory.attempts import MemoryAttemptStore
 from relight.store.memory.lightning import InMemoryLightningStore
 from relight.store.postgres import PostgresLightningStore
 from relight.store.queue.sweeper import sweep
+from relight.store.runs.lifecycle import finish_run
+from relight.types.payloads import FinishInput
 from relight.types.resources import NamedResources, PromptTemplate
 from relight.types.rollout import Attempt, AttemptedRollout, Rollout, RolloutConfig
-from relight.types.store import Span
+from relight.types.tracer import Span
 from tests.support.postgres import fresh_database_url
-from tests.support.seeds import RUN, seed_rollout, seed_run
+from tests.support.seeds import RUN, seed_engine, seed_rollout, seed_run
 from tests.support.store_service import TOKEN, memory_service, store_service
 
 KINDS = ("memory", "postgres", "http", "memory-http")
+GATEWAY = "http://gateway"
 
 
 class LightningKit(ABC):
@@ -42,6 +46,30 @@ class LightningKit(ABC):
     async def plan(self, rollout_id: str, step: int = 1) -> None:
         """A rollout of the run `demo`, as a run plans it."""
 
+    @abstractmethod
+    async def begin_run(self, run: str = RUN, *, model: bool = True) -> None:
+        """A run with resources `rs-<run>`; where it trains a model, an engine serves version 0."""
+
+    @abstractmethod
+    async def load(self, version: int = 0, state: Literal["ready", "dead"] = "ready", run: str = RUN) -> None:
+        """The run's engine loads a version, or dies."""
+
+    @abstractmethod
+    async def set_run(self, *, paused: bool = False, status: str = "running") -> None:
+        """Change the run `demo`."""
+
+    @abstractmethod
+    async def end_run(self, status: Literal["finished", "failed", "cancelled"]) -> None:
+        """End the run `demo`."""
+
+    @abstractmethod
+    async def calls(self, attempt_id: str) -> list[tuple[int | None, str]]:
+        """The calls of an attempt, in order: the policy version that answered, and whether the answer was delivered."""
+
+    @abstractmethod
+    async def attempts(self) -> AttemptStore:
+        """The same rows as runners and the gateway reach them."""
+
 
 class MemoryLightningKit(LightningKit):
     """The twin."""
@@ -49,6 +77,7 @@ class MemoryLightningKit(LightningKit):
     def __init__(self) -> None:
         self.memory = InMemoryLightningStore()
         self.store: LightningStore = self.memory
+        self._attempts = MemoryAttemptStore(GATEWAY, self.memory.tables)
 
     async def sweep(self) -> None:
         await self.memory.sweep()
@@ -58,7 +87,30 @@ class MemoryLightningKit(LightningKit):
         yield self.memory
 
     async def plan(self, rollout_id: str, step: int = 1) -> None:
-        MemoryStore(tables=self.memory.tables).add_rollout(rollout_id, run=RUN, step=step)
+        self._attempts.add_rollout(rollout_id, run=RUN, step=step)
+
+    async def begin_run(self, run: str = RUN, *, model: bool = True) -> None:
+        made = self._attempts.add_run(run, has_engines=model)
+        made.resources_id = (await self.memory.update_resources(f"rs-{run}", prompts(run))).resources_id
+        if model:
+            await self.load(run=run)
+
+    async def load(self, version: int = 0, state: Literal["ready", "dead"] = "ready", run: str = RUN) -> None:
+        self._attempts.add_engine(f"engine-{run}", run=run, version=version, state=state)
+
+    async def set_run(self, *, paused: bool = False, status: str = "running") -> None:
+        run = self.memory.tables.runs[RUN]
+        run.paused, run.status = paused, status
+
+    async def end_run(self, status: Literal["finished", "failed", "cancelled"]) -> None:
+        self._attempts.end_run(RUN, status)
+
+    async def calls(self, attempt_id: str) -> list[tuple[int | None, str]]:
+        calls = sorted(self.memory.tables.attempts[attempt_id].calls.items())
+        return [(call.version_end, call.delivered) for _, call in calls]
+
+    async def attempts(self) -> AttemptStore:
+        return self._attempts
 
 
 class PostgresLightningKit(LightningKit):
@@ -86,6 +138,30 @@ class PostgresLightningKit(LightningKit):
             await seed_run(self.database)
         await seed_rollout(self.database, rollout_id)
         await self.database.pool.execute("update rollouts set step = $2 where rollout_id = $1", rollout_id, step)
+
+    async def begin_run(self, run: str = RUN, *, model: bool = True) -> None:
+        await seed_run(self.database, run, **({} if model else {"model": None}))
+        made = await self.store.update_resources(f"rs-{run}", prompts(run))
+        resources = "update runs set resources_id = $2, resources_version = $3 where run = $1"
+        await self.database.pool.execute(resources, run, made.resources_id, made.version)
+        if model:
+            await self.load(run=run)
+
+    async def load(self, version: int = 0, state: Literal["ready", "dead"] = "ready", run: str = RUN) -> None:
+        await seed_engine(self.database, f"engine-{run}", run, version=version, state=state)
+
+    async def set_run(self, *, paused: bool = False, status: str = "running") -> None:
+        await self.database.pool.execute("update runs set paused = $1, status = $2 where run = $3", paused, status, RUN)
+
+    async def end_run(self, status: Literal["finished", "failed", "cancelled"]) -> None:
+        await finish_run(self.database, FinishInput(run=RUN, epoch=1, status=status))
+
+    async def calls(self, attempt_id: str) -> list[tuple[int | None, str]]:
+        query = "select version_end, delivered from generations where attempt_id = $1 order by call_number"
+        return [tuple(row) for row in await self.database.pool.fetch(query, attempt_id)]
+
+    async def attempts(self) -> AttemptStore:
+        return await PostgresStore.create(self.database, GATEWAY)
 
 
 class ServedKit(LightningKit):
@@ -148,8 +224,11 @@ async def postgres_kit(database: Database, url: str) -> AsyncGenerator[PostgresL
 @asynccontextmanager
 async def http_kit(database: Database, url: str) -> AsyncGenerator[HttpLightningKit]:
     """The real service on a free port, and our client."""
-    store = await PostgresStore.create(database, "http://gateway")
-    async with store_service(store, database) as service_url, LightningStoreClient(service_url, TOKEN) as client:
+    store = await PostgresStore.create(database, GATEWAY)
+    async with (
+        store_service(store, database, gateway_url=GATEWAY) as service_url,
+        LightningStoreClient(service_url, TOKEN) as client,
+    ):
         kit = HttpLightningKit(database, client, url)
         kit.service_url = service_url
         yield kit

@@ -11,10 +11,10 @@ from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 
-from relight.operators.command_loop import LocalReader
 from relight.operators.operator import Operator
 from relight.runner.agent_call import AgentCall, AgentOutcome
 from relight.store.database import Database
+from relight.store.runs.views import RunViews
 from relight.types import commands, names
 from relight.types.rollout import FailureClass
 from relight.types.wire import FinishRequest, OpenedAttempt
@@ -61,16 +61,16 @@ async def play(client: Client, database: Database, folder: Path) -> dict[str, tu
         stack.gpu.fail = lambda step: None
         await _reset(client, names.train_id(RUN))
         await client.get_workflow_handle(names.train_id(RUN)).result()
-        operator = Operator(client, LocalReader(database), names.ORCHESTRATOR_QUEUE)
+        operator = Operator(client, RunViews(database), names.ORCHESTRATOR_QUEUE)
         await operator.start_derived(RUN, commands.Replay(name="replayed"))
         await client.get_workflow_handle(names.train_id("replayed")).result()
         await operator.regrade(RUN, commands.Regrade(grader="judge"))
         await client.get_workflow_handle(names.regrade_id(RUN, "judge")).result()
-        hurt = await _hurt(stack)
+        terminated = await _terminated_batch(stack)
     return {
         "operators-training": (names.train_id(RUN), failed.run_id),
         "operators-training-reset": (names.train_id(RUN), None),
-        "operators-training-hurt": (hurt, None),
+        "operators-training-terminated": (terminated, None),
         "operators-replay": (names.train_id("replayed"), None),
         "operators-batch": (batch.id, batch.run_id),
         "operators-rollout-cancelled": (names.rollout_workflow_id(HELD[0]), None),
@@ -98,7 +98,7 @@ async def _command(stack: Cluster, database: Database, agent: HeldAgent, handle:
     await eventually(ended)
 
 
-async def _hurt(stack: Cluster) -> str:
+async def _terminated_batch(stack: Cluster) -> str:
     """A run whose batch is terminated."""
     held, go_on = asyncio.Event(), asyncio.Event()
     agent = stack.runner.agent
@@ -109,13 +109,13 @@ async def _hurt(stack: Cluster) -> str:
         return await always_right(attempt)
 
     stack.runner.agent = slow
-    handle = await stack.start("hurt", run_file(steps=1, data="train.jsonl"))
+    handle = await stack.start("terminated", run_file(steps=1, data="train.jsonl"))
     await held.wait()
-    await stack.client.get_workflow_handle(names.batch_id("hurt", 1, 0)).terminate("for the history")
+    await stack.client.get_workflow_handle(names.batch_id("terminated", 1, 0)).terminate("for the history")
     go_on.set()
     await handle.result()
     stack.runner.agent = agent
-    return names.train_id("hurt")
+    return names.train_id("terminated")
 
 
 async def _reset(client: Client, workflow_id: str) -> None:

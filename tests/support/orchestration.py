@@ -20,7 +20,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 
 from relight.activities.orchestrator import OrchestratorActivities
-from relight.errors import PausedError
+from relight.observability.process_reports import Doing
 from relight.runner.agent_call import AgentCall, AgentOutcome
 from relight.runner.collector import OnSpan
 from relight.runner.grading_activity import GradingActivities
@@ -30,11 +30,10 @@ from relight.store.database import Database
 from relight.store.training import ledger
 from relight.store.training.ledger import Sample, Version, choose, get_step, read_candidates
 from relight.store.training.plans import ResolvedPlan, begin_update
-from relight.temporal.retry_later import retry_later
+from relight.temporal.activity_interceptor import ActivityInterceptor
 from relight.types import names
 from relight.types.payloads import (
     AttemptInput,
-    EngineInput,
     EngineState,
     GpuClaim,
     RolloutResult,
@@ -148,9 +147,9 @@ class ScriptedGpuHost:
         return GpuClaim(granted=True, host="scripted", task_queue=names.GPU_QUEUE)
 
     @activity.defn(name=names.PREPARE_ENGINES)
-    async def prepare_engines(self, engines: EngineInput) -> EngineState:
-        lease = await self._lease(engines.run)
-        await ledger.record_version(self.database, engines.run, Version(0, "w0", "given", None), lease)
+    async def prepare_engines(self, request: RunRequest) -> EngineState:
+        lease = await self._lease(request.run)
+        await ledger.record_version(self.database, request.run, Version(0, "w0", "given", None), lease)
         return EngineState(engines=1, version=0)
 
     @activity.defn(name=names.RELEASE_GPU)
@@ -161,10 +160,7 @@ class ScriptedGpuHost:
     async def update_policy(self, place: StepInput) -> UpdateResult:
         if error := self.fail(place.step):
             raise error
-        try:
-            await begin_update(self.database, place)
-        except PausedError as error:
-            raise retry_later(error.message) from error
+        await begin_update(self.database, place)
         plan = ResolvedPlan.model_validate((await get_step(self.database, place.run, place.step))["plan"])
         candidates = await read_candidates(self.database, place.run, place.step, plan)
         chosen = choose(candidates, plan.group_size, plan.failures.short_groups)
@@ -179,7 +175,7 @@ class ScriptedGpuHost:
         await ledger.record_step(self.database, place.run, place.step, {}, {"update": 0.0})
         rewards = [sample.candidate.reward or 0.0 for sample in samples]
         mean = sum(rewards) / len(rewards) if rewards else None
-        return UpdateResult(version=place.step, rollouts=len(samples), reward_mean=mean)
+        return UpdateResult(version=place.step, reward_mean=mean)
 
     async def _lease(self, run: str) -> tuple[str, str, int]:
         fence = await ledger.take_lease(self.database, f"policy/{run}", "scripted", 60)
@@ -220,7 +216,13 @@ async def cluster(
     async with (
         make_worker(client, names.ORCHESTRATOR_QUEUE, activities, max_cached_workflows=cached_workflows),
         Worker(client, task_queue=queue, activities=[runner.run_attempt], max_concurrent_activities=50),
-        Worker(client, task_queue=names.GPU_QUEUE, activities=activities_of(gpu), max_concurrent_activities=4),
+        Worker(
+            client,
+            task_queue=names.GPU_QUEUE,
+            activities=activities_of(gpu),
+            max_concurrent_activities=4,
+            interceptors=[ActivityInterceptor(2.0, Doing())],
+        ),
     ):
         yield Cluster(client, database, runner, gpu)
 
@@ -262,8 +264,9 @@ async def served_grader(
     async with Worker(
         client,
         task_queue=queue,
-        activities=[grading.grade_attempt, grading.judge_attempt],
+        activities=[grading.grade_attempt, grading.regrade_attempt],
         max_concurrent_activities=50,
+        interceptors=[ActivityInterceptor(2.0, Doing())],
     ):
         yield
 
@@ -271,6 +274,6 @@ async def served_grader(
 async def eventually(check: Callable[[], Awaitable[Any]], seconds: float = 30) -> Any:
     """The first true answer of `check`, asked again and again."""
     async with asyncio.timeout(seconds):
-        while not (answer := await check()):  # noqa: ASYNC110 - asks another process; nobody here could set an event
+        while not (answer := await check()):  # noqa: ASYNC110 - asks another process, which sets no event
             await asyncio.sleep(0.1)
         return answer

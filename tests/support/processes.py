@@ -16,13 +16,13 @@ START_SECONDS = 120.0
 STOP_SECONDS = 15.0
 TOKEN = "admin-token"
 STORE = (
-    "import sys; from relight.settings import load_settings; from relight.store_api.server import run;"
-    " run(load_settings(), '127.0.0.1', int(sys.argv[1]))"
+    "import sys, uvloop; from relight.settings import load_settings; from relight.store_api.server import serve;"
+    " uvloop.run(serve(load_settings(), '127.0.0.1', int(sys.argv[1])))"
 )
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
+    """A port without a listener."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from relight.store.attempts.tokens import token_hash
+from relight.store.attempts.attempt_tokens import token_hash
 from relight.store.database import Database
 
 RUN = "demo"
@@ -27,7 +27,7 @@ async def seed_run(database: Database, run: str = RUN, **file: Any) -> None:
         await tx.connection.execute(
             "insert into runs (run, file, driver, total_steps, train_dataset) values ($1, $2, 'driver', 3, 'set')",
             run,
-            {"isolation": "process", "engine_wait_seconds": 120, "sampling": {"temperature": 0.5}} | file,
+            {"model": "m", "isolation": "process", "engine_wait_seconds": 120, "sampling": {"temperature": 0.5}} | file,
         )
         await tx.connection.execute(
             "insert into steps (run, step, plan, resources_id, batches) values ($1, 1, $2, 'rs-1', 1)",
@@ -42,12 +42,13 @@ async def seed_rollout(database: Database, rollout_id: str, run: str | None = RU
     await database.pool.execute(
         "insert into rollouts (rollout_id, run, step, kind, batch, group_number, index_in_group, dataset_id, position,"
         " mode, resources_id, config, seed_base, min_version, max_version, input) values"
-        " ($1, $2, $3, $4, $5, $6, $7, $8, $9, 'train', 'rs-1', $10, $11, 0, 0, $12)",
+        " ($1, $2, $3, $4, $5, $6, $7, $8, $9, 'train', 'rs-1', $10, $11, $12, $12, $13)",
         rollout_id,
         run,
         *((1, "train", 0, number, 0, "set", 1) if run else (None, "external", None, None, None, None, None)),
         config,
         f"7/1/{number}/0",
+        0 if run else None,
         None if run else {"question": "outside"},
     )
 
@@ -81,7 +82,7 @@ async def seed_engine(
 async def seed_attempt(
     database: Database, rollout_id: str, attempt_id: str, sequence_id: int = 1, *, token: str | None = None
 ) -> None:
-    """An attempt that nobody heard of yet, of a rollout that a queue dispatched."""
+    """An attempt that has not begun, of a rollout that a queue dispatched."""
     await database.pool.execute(
         "insert into attempts (attempt_id, rollout_id, sequence_id, try_number, open_key, token_hash)"
         " values ($1, $2, $3, $3, $1, $4)",

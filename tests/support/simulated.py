@@ -1,7 +1,8 @@
 """A Temporal server for one workflow, with a clock that jumps to whatever comes next: a day of waiting in a second.
 
 It drives the SDK's own workflow instances and counts the events that a server would write: three for each workflow
-task, and those of its commands and answers. `test_the_simulated_server_counts_as_a_real_one_does` compares the two.
+task, and those of its commands and answers.
+`test_the_simulated_server_counts_events_as_a_real_one_does` compares the two.
 """
 
 from __future__ import annotations
@@ -105,12 +106,12 @@ class SimulatedServer:
         """Ids of those that the newest execution started and would cancel at its end."""
         self.cancelled: list[str] = []
         """Children that were open at a continue-as-new which cancels them."""
+        self.signalled: list[tuple[str, str]] = []
+        """Signals that it sent to other workflows: their ids, and the signals' names."""
         self.result: Any = None
         self.ended = False
-        self._agenda: list[tuple[datetime, int, int, WorkflowActivationJob]] = []
+        self._agenda: list[tuple[datetime, int, WorkflowActivationJob]] = []
         self._order = itertools.count()
-        self._numbers = itertools.count(1)
-        self._dropped: set[int] = set()
         self._played: list[WorkflowActivation] = []
         self._instance: WorkflowInstance | None = None
 
@@ -119,19 +120,25 @@ class SimulatedServer:
         return len(self.events)
 
     async def play(self, until: timedelta) -> None:
-        """Let that much time go by."""
+        """Let that much time go by; in a thread, since a workflow instance is an event loop of its own."""
+        await asyncio.to_thread(self._play, until)
+
+    def _play(self, until: timedelta) -> None:
         end = self.now + until
         if not self.events:
-            await self._begin_execution()
+            self._begin_execution()
         while not self.ended and self._agenda and self._agenda[0][0] <= end:
-            await self._task(self._due())
+            self._task(self._due())
         self.now = end
 
     async def close(self) -> None:
-        """Let go of the workflow, as a worker's cache does."""
+        """Evict the workflow, as a worker's cache does."""
+        await asyncio.to_thread(self._evict)
+
+    def _evict(self) -> None:
         if self._instance:
             job = WorkflowActivationJob(remove_from_cache=RemoveFromCache())
-            await asyncio.to_thread(self._instance.activate, self._activation([job]))
+            self._instance.activate(self._activation([job]))
             self._instance = None
 
     def signal(self, name: str, value: Any) -> WorkflowActivationJob:
@@ -157,34 +164,33 @@ class SimulatedServer:
         """Have something arrive at the workflow."""
         self._at(after, job)
 
-    def _at(self, after: timedelta, job: WorkflowActivationJob, key: int = 0) -> None:
-        heapq.heappush(self._agenda, (self.now + after, next(self._order), key, job))
+    def _at(self, after: timedelta, job: WorkflowActivationJob) -> None:
+        heapq.heappush(self._agenda, (self.now + after, next(self._order), job))
 
     def _due(self) -> list[WorkflowActivationJob]:
         """Everything of the next moment at which anything happens."""
         jobs: list[WorkflowActivationJob] = []
         self.now = self._agenda[0][0]
         while self._agenda and self._agenda[0][0] == self.now:
-            _, _, key, job = heapq.heappop(self._agenda)
-            if key not in self._dropped:
-                jobs.append(job)
+            *_, job = heapq.heappop(self._agenda)
+            jobs.append(job)
             if job.HasField("resolve_child_workflow_execution"):
                 self.open_children.pop(job.resolve_child_workflow_execution.seq, None)
         return jobs
 
-    async def _begin_execution(self) -> None:
-        await self.close()
+    def _begin_execution(self) -> None:
+        self._evict()
         continued = bool(self.events)
         self.events.append(1)
         self._played = []
-        self._agenda = [entry for entry in self._agenda if entry[3].WhichOneof("variant") in ("signal_workflow",)]
+        self._agenda = [entry for entry in self._agenda if entry[2].WhichOneof("variant") in ("signal_workflow",)]
         heapq.heapify(self._agenda)
         job = WorkflowActivationJob(initialize_workflow=InitializeWorkflow(workflow_id=self.workflow_id))
         job.initialize_workflow.workflow_type = self.definition.name or ""
         job.initialize_workflow.arguments.append(self.argument)
         job.initialize_workflow.continued_from_execution_run_id = "before" if continued else ""
         self._instance = self._new_instance(continued)
-        await self._task([job])
+        self._task([job])
 
     def _new_instance(self, continued: bool) -> WorkflowInstance:
         details = WorkflowInstanceDetails(
@@ -201,7 +207,11 @@ class SimulatedServer:
             last_completion_result=Message(),  # type: ignore[arg-type]
             last_failure=None,
         )
-        return UnsandboxedWorkflowRunner().create_instance(details)
+
+        async def create() -> WorkflowInstance:  # it needs a running loop
+            return UnsandboxedWorkflowRunner().create_instance(details)
+
+        return asyncio.run(create())
 
     def _activation(self, jobs: list[WorkflowActivationJob]) -> WorkflowActivation:
         activation = WorkflowActivation(run_id=f"execution-{self.executions}", jobs=jobs)
@@ -210,55 +220,57 @@ class SimulatedServer:
         activation.continue_as_new_suggested = activation.history_length > SUGGESTED
         return activation
 
-    async def _task(self, jobs: list[WorkflowActivationJob]) -> None:
+    def _task(self, jobs: list[WorkflowActivationJob]) -> None:
         """One workflow task."""
         if not jobs:
             return
         self.events[-1] += sum(EVENTS.get(job.WhichOneof("variant") or "", 0) for job in jobs)
         activation = self._activation(jobs)
-        commands = await self._activate(activation)
+        commands = self._activate(activation)
         if self.at_continue and any(c.HasField("continue_as_new_workflow_execution") for c in commands):
-            activation, commands = await self._refuse(activation)
+            activation, commands = self._refuse(activation)
         self._played.append(activation)
         self.events[-1] += WORKFLOW_TASK
         for command in commands:
             self.events[-1] += EVENTS.get(command.WhichOneof("variant") or "", 0)
-            await self._obey(command)
+            self._obey(command)
 
-    async def _refuse(self, activation: WorkflowActivation) -> tuple[WorkflowActivation, list[WorkflowCommand]]:
+    def _refuse(self, activation: WorkflowActivation) -> tuple[WorkflowActivation, list[WorkflowCommand]]:
         """Something came while the task was done: its commands are not taken, and the workflow is played anew."""
         late, self.at_continue = self.at_continue, []
         self.events[-1] += WORKFLOW_TASK + sum(EVENTS.get(job.WhichOneof("variant") or "", 0) for job in late)
-        await self.close()
+        self._evict()
         self._instance = self._new_instance(self.executions > 1)
         for old in self._played:
             again = WorkflowActivation()
             again.CopyFrom(old)
             again.is_replaying = True
-            await self._activate(again)
+            self._activate(again)
         merged = WorkflowActivation()
         merged.CopyFrom(activation)
         merged.jobs.extend(late)
-        return merged, await self._activate(merged)
+        return merged, self._activate(merged)
 
-    async def _activate(self, activation: WorkflowActivation) -> list[WorkflowCommand]:
+    def _activate(self, activation: WorkflowActivation) -> list[WorkflowCommand]:
         assert self._instance is not None
-        completion = await asyncio.to_thread(self._instance.activate, activation)
+        completion = self._instance.activate(activation)
         assert not completion.HasField("failed"), completion.failed
         return list(completion.successful.commands)
 
-    async def _obey(self, command: WorkflowCommand) -> None:
+    def _obey(self, command: WorkflowCommand) -> None:
         kind = command.WhichOneof("variant") or ""
         if kind == "start_timer":
             timer = WorkflowActivationJob()
             timer.fire_timer.seq = command.start_timer.seq
-            self._at(command.start_timer.start_to_fire_timeout.ToTimedelta(), timer, command.start_timer.seq)
+            self._at(command.start_timer.start_to_fire_timeout.ToTimedelta(), timer)
         elif kind == "cancel_timer":
             self._drop_timer(command.cancel_timer.seq)
         elif kind == "schedule_activity":
             self._schedule(command)
         elif kind == "start_child_workflow_execution":
             self._start_child(command)
+        elif kind == "signal_external_workflow_execution":
+            self._signal_other(command)
         elif kind == "update_response":
             self._hear(command)
         elif kind == "continue_as_new_workflow_execution":
@@ -266,13 +278,13 @@ class SimulatedServer:
             self.arguments.append(CONVERTER.from_payload(self.argument))
             self.cancelled += self.open_children.values()
             self.open_children.clear()
-            await self._begin_execution()
+            self._begin_execution()
         elif kind in ("complete_workflow_execution", "fail_workflow_execution"):
             self.ended = True
             self.result = command
 
     def _drop_timer(self, seq: int) -> None:
-        self._agenda = [e for e in self._agenda if not (e[3].HasField("fire_timer") and e[3].fire_timer.seq == seq)]
+        self._agenda = [e for e in self._agenda if not (e[2].HasField("fire_timer") and e[2].fire_timer.seq == seq)]
         heapq.heapify(self._agenda)
 
     def _schedule(self, command: WorkflowCommand) -> None:
@@ -308,6 +320,13 @@ class SimulatedServer:
         self._at(TAKES, job)
         if kind not in (ALREADY_STARTED, RUNS):
             self._at(2 * TAKES, self._child_ended(started.seq, kind))
+
+    def _signal_other(self, command: WorkflowCommand) -> None:
+        signal = command.signal_external_workflow_execution
+        self.signalled.append((signal.workflow_execution.workflow_id, signal.signal_name))
+        job = WorkflowActivationJob()
+        job.resolve_signal_external_workflow.seq = signal.seq
+        self._at(TAKES, job)
 
     def _child_ended(self, seq: int, kind: Any) -> WorkflowActivationJob:
         job = WorkflowActivationJob()

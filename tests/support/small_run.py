@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from relight.adapter.rows import rows_of
+from relight.adapter.training_rows import rows_of
 from relight.datasets import load_tasks
 from relight.operators.command_transactions import change_run
 from relight.store.attempts.postgres import PostgresStore

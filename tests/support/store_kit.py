@@ -6,10 +6,10 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
+from relight.store.attempts.attempt_tokens import token_hash
 from relight.store.attempts.base import AttemptStore
-from relight.store.attempts.tokens import token_hash
 from relight.store.database import Database
-from relight.store.memory.attempts import MemoryStore
+from relight.store.memory.attempts import MemoryAttemptStore
 from relight.types.rollout import RolloutConfig
 from relight.types.wire import (
     AttemptOutcome,
@@ -105,7 +105,7 @@ class MemoryKit(StoreKit):
     """The twin."""
 
     def __init__(self) -> None:
-        self.memory = MemoryStore("http://gateway")
+        self.memory = MemoryAttemptStore("http://gateway")
         self.store: AttemptStore = self.memory
 
     async def start(self) -> None:
@@ -184,7 +184,7 @@ class PostgresKit(StoreKit):
         await self._execute("update rollouts set status = 'cancelled' where rollout_id = $1", rollout_id)
 
     async def close(self, rollout_id: str) -> None:
-        await self._execute("update rollouts set counted = 'none' where rollout_id = $1", rollout_id)
+        await self._execute("update rollouts set final_attempt = 'none' where rollout_id = $1", rollout_id)
 
     async def rollout(self, rollout_id: str) -> RolloutState:
         row = await self.database.pool.fetchrow(

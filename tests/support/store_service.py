@@ -6,11 +6,12 @@ uvicorn's protocol without uvicorn's server, whose start and end take a few tent
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import uvicorn
+from fastapi import FastAPI
 from uvicorn.server import ServerState
 
 from relight.observability.redaction import Redactor
@@ -33,11 +34,12 @@ async def store_service(
     retry_seconds: float = 2.0,
     max_body_bytes: int = 2**26,
     gateway_url: str | None = None,
+    prepare: Callable[[FastAPI], None] | None = None,
 ) -> AsyncGenerator[str]:
     """Serve a store on Postgres; yields its URL."""
     backend = PostgresBackend(store, database, Redactor(secrets=[TOKEN]))
     limits: dict[str, Any] = {"retry_seconds": retry_seconds, "max_body_bytes": max_body_bytes}
-    async with serving(backend, port=port, gateway_url=gateway_url, **limits) as url:
+    async with serving(backend, port=port, gateway_url=gateway_url, prepare=prepare, **limits) as url:
         yield url
 
 
@@ -52,9 +54,13 @@ async def memory_service(
 
 
 @asynccontextmanager
-async def serving(backend: Backend, *, port: int = 0, **options: Any) -> AsyncGenerator[str]:
-    """Serve what there is; yields its URL."""
+async def serving(
+    backend: Backend, *, port: int = 0, prepare: Callable[[FastAPI], None] | None = None, **options: Any
+) -> AsyncGenerator[str]:
+    """Serve a store, after its app was prepared; yields its URL."""
     app = create_app(backend, token=TOKEN, **options)
+    if prepare:
+        prepare(app)
     config = uvicorn.Config(app, http="httptools", access_log=False, log_config=None)
     config.load()
     state = ServerState()

@@ -6,11 +6,12 @@ import asyncio
 import subprocess
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from temporalio.client import Client
 from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.service import RPCError
 
 from relight.stack import temporal_server
 from relight.stack.ports import any_free
@@ -32,6 +33,14 @@ def temporal_dev_server(folder: Path, *flags: str, port: int | None = None) -> G
     finally:
         server.terminate()
         server.wait(10)
+
+
+async def terminate_open_workflows(client: Client) -> None:
+    """End what a test left open, and what that started meanwhile."""
+    while found := [one async for one in client.list_workflows("ExecutionStatus = 'Running'")]:
+        for one in found:
+            with suppress(RPCError):  # it has ended, with its parent or by itself; visibility follows
+                await client.get_workflow_handle(one.id, run_id=one.run_id).terminate("its test has ended")
 
 
 async def _wait_until_ready(address: str, server: subprocess.Popen[bytes], seconds: float = 30) -> None:

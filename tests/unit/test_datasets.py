@@ -20,8 +20,9 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
-from relight.datasets import canonical_lines, is_stored, load_tasks, read_pieces
+from relight.datasets import canonical_lines, is_stored, load_tasks, read_pieces, tasks_of
 from relight.errors import DatasetError
 
 ROWS = [{"question": "2+3?", "answer": 5}, {"answer": 6, "question": "7-1?"}]
@@ -54,6 +55,32 @@ def test_the_same_rows_are_the_same_set_in_every_format(tmp_path: Path) -> None:
     assert len(plain.dataset_id) == 64
 
 
+class Sum(BaseModel):
+    question: str
+    answer: int
+
+
+def test_a_data_set_in_memory_is_that_of_a_file_with_the_same_tasks(tmp_path: Path) -> None:
+    file = load_tasks(str(write_jsonl(tmp_path / "a.jsonl", [*ROWS, {"sums": ROWS}, 7, None])), "/")
+    sums = [Sum.model_validate(row) for row in ROWS]
+    memory = tasks_of([sums[0], ROWS[1], {"sums": sums}, 7, None], "train_dataset")
+    assert (memory.rows, memory.dataset_id) == (file.rows, file.dataset_id)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "says"),
+    [
+        ([1, {"x": object()}], "data set train_dataset, row 1, field x: "),
+        ([object()], "data set train_dataset, row 0: "),
+        ([1, 2, 2**64], "data set train_dataset, row 2: "),
+        ([], "it has no rows"),
+    ],
+)
+def test_a_task_that_is_no_json_is_named_by_its_index(tasks: list[Any], says: str) -> None:
+    with pytest.raises(DatasetError, match=says):
+        tasks_of(tasks, "train_dataset")
+
+
 def test_another_row_or_another_order_is_another_set(tmp_path: Path) -> None:
     ids = {
         load_tasks(str(write_jsonl(tmp_path / "a.jsonl", rows)), tmp_path).dataset_id
@@ -79,7 +106,7 @@ def test_a_protocol_without_its_package_or_name_is_an_error() -> None:
         load_tasks("nosuch://x/y.jsonl", "/")
 
 
-def test_parquet_values_that_json_knows_another_way_are_converted(tmp_path: Path) -> None:
+def test_parquet_values_that_json_represents_differently_are_converted(tmp_path: Path) -> None:
     row = {"when": datetime.datetime(2024, 5, 1, 12, 0), "parts": [{"a": 1}]}
     pq.write_table(pa.Table.from_pylist([row]), tmp_path / "a.parquet")
     assert load_tasks("a.parquet", tmp_path).rows == [{"when": "2024-05-01T12:00:00", "parts": [{"a": 1}]}]
@@ -96,13 +123,18 @@ def test_bytes_in_parquet_name_file_row_and_field(tmp_path: Path) -> None:
     [
         ('{"question": "a"}\n\n{"question": \n', r"row 3: not JSON"),
         ('{"question": "a"}\n[1]\n', r"row 2: is not an object, so it has no field 'question'"),
-        ('{"question": "a"}\nnull\n', r"row 2: a task can't be null"),
+        ('{"question": "a"}\nnull\n', r"row 2: is not an object, so it has no field 'question'"),
         ("", r"no rows"),
         ("\n \n", r"no rows"),
         ('{"question": "a"}\n{"answer": 1}\n', r"row 2: field 'question' is missing \(the row has: answer\)"),
         ('{"question": null}\n', r"row 1: field 'question' is null"),
         ('{"question": "a\\u0000b"}\n', r"row 1, field 'question': holds the character U\+0000"),
         ("question,answer\n1,2\n", r"row 1: not JSON"),
+        (
+            '{"question": 1}\n' + "[" * 129 + "]" * 129,
+            r"row 2: nested more than 128 levels deep; write it flatter, or as JSON in a",
+        ),
+        ('{"a": ' + "[" * 300 + "]" * 300 + "}", r"row 1, field a: nested more than 128 levels deep"),
         ("PAR1 but not really", r"damaged"),
     ],
 )
@@ -147,7 +179,7 @@ def test_every_integer_of_64_bits_and_every_text_of_digits_is_read_as_it_is(whol
     assert orjson.loads(line) == row
 
 
-def test_a_missing_file_says_where_it_was_looked_for(tmp_path: Path) -> None:
+def test_a_missing_file_is_named_with_its_resolved_path(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match=f"there is no file {tmp_path}/nope.jsonl; relative paths start at"):
         load_tasks("nope.jsonl", tmp_path)
 
@@ -169,7 +201,7 @@ def test_a_byte_order_mark_is_not_part_of_the_first_row(tmp_path: Path) -> None:
     assert load_tasks("a.jsonl", tmp_path).rows == [{"a": 1}]
 
 
-def test_a_set_in_the_store_is_told_from_a_path() -> None:
+def test_a_set_in_the_store_is_distinguished_from_a_path() -> None:
     assert is_stored("dataset:abc")
     assert is_stored("store:abc")
     assert not is_stored("data/train.jsonl")
@@ -224,7 +256,7 @@ def test_what_was_written_is_what_is_read(rows: list[dict[str, Any]], tmp_path_f
     assert load_tasks(str(shuffled), "/").dataset_id == first.dataset_id
 
 
-@pytest.mark.parametrize("task", ["a text", 7, 1.5, True, ["a", {"b": 1}], {"question": "a"}])
+@pytest.mark.parametrize("task", [None, "a text", 7, 2**64 - 1, 1.5, True, ["a", {"b": 1}], {"question": "a"}])
 def test_a_task_is_any_json_value(tmp_path: Path, task: object) -> None:
     (tmp_path / "tasks.jsonl").write_text(json.dumps(task) + "\n")
     assert load_tasks("tasks.jsonl", tmp_path).rows == [task]
@@ -234,9 +266,7 @@ def test_a_task_is_any_json_value(tmp_path: Path, task: object) -> None:
     ("task", "message"),
     [("36893488147419103232", "row 1: the integer .* write it as a string"), ('"a\\u0000b"', "row 1: holds the char")],
 )
-def test_what_a_task_that_is_no_object_can_not_hold_is_refused_by_its_row(
-    tmp_path: Path, task: str, message: str
-) -> None:
+def test_a_task_value_that_cannot_be_stored_is_refused_by_its_row(tmp_path: Path, task: str, message: str) -> None:
     (tmp_path / "tasks.jsonl").write_text(f"{task}\n")
     with pytest.raises(DatasetError, match=message):
         load_tasks("tasks.jsonl", tmp_path)

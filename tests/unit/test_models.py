@@ -20,7 +20,7 @@ def make_model(path: Path) -> Path:
     return path
 
 
-def test_a_whole_directory_passes_and_comes_back_resolved(tmp_path: Path) -> None:
+def test_a_complete_directory_passes_and_is_resolved(tmp_path: Path) -> None:
     make_model(tmp_path / "policy")
     assert check_model("policy", tmp_path) == tmp_path / "policy"
     assert check_model(str(tmp_path / "policy"), "/nowhere") == tmp_path / "policy"
@@ -57,7 +57,7 @@ def test_each_missing_part_is_named_with_what_is_needed(tmp_path: Path, missing:
         (b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull"),
     ],
 )
-def test_weights_that_are_not_all_there_are_found(tmp_path: Path, content: bytes, message: str) -> None:
+def test_missing_weights_are_found(tmp_path: Path, content: bytes, message: str) -> None:
     (make_model(tmp_path / "policy") / "model.safetensors").write_bytes(content)
     with pytest.raises(ModelError, match=message):
         check_model("policy", tmp_path)
@@ -78,7 +78,7 @@ def test_a_file_is_no_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("config", "message"), [("{", "JSON"), ("[]", "not a JSON object"), ("{}", "neither")])
-def test_a_config_that_says_nothing_is_an_error(tmp_path: Path, config: str, message: str) -> None:
+def test_an_empty_config_is_an_error(tmp_path: Path, config: str, message: str) -> None:
     (make_model(tmp_path / "policy") / "config.json").write_text(config)
     with pytest.raises(ModelError, match=message):
         check_model("policy", tmp_path)

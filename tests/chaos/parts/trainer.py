@@ -15,11 +15,12 @@ from typing import Any
 
 import orjson
 
-from relight.adapter.rows import TrainingRow
+from relight.adapter.training_rows import TrainingRow
 from relight.errors import CheckpointError, TrainerError
-from relight.gpu_worker.checkpoints import Manifest, commit, temporary_name, verify, write_manifest
+from relight.gpu_worker.complete_directories import Manifest, commit, temporary_name, verify, write_manifest
+from relight.gpu_worker.row_file import read_rows
+from relight.gpu_worker.trainer_messages import Saved
 from relight.gpu_worker.trainer_process import Channel, Commands, serve
-from relight.gpu_worker.training_rows import read_rows
 from tests.chaos.parts import weights
 
 EPSILON = 1e-6
@@ -69,14 +70,12 @@ class DeterministicTrainer:
         self.weights = weights.mixed(self.weights, numbers, str(self.updates).encode(), *told)
         self.version, self.loaded_from = version, "training"
 
-    def save(
-        self, export_dir: Path | None, checkpoint_dir: Path | None, meta: dict[str, Any]
-    ) -> dict[str, Manifest | None]:
+    def save(self, export_dir: Path | None, checkpoint_dir: Path | None, meta: dict[str, Any]) -> Saved:
         meta = {**meta, "version": self.version, "ranks": 1}
-        return {
-            "export": self._write(export_dir, meta, optimizer=False) if export_dir else None,
-            "checkpoint": self._write(checkpoint_dir, meta, optimizer=True) if checkpoint_dir else None,
-        }
+        return Saved(
+            export=self._write(export_dir, meta, optimizer=False) if export_dir else None,
+            checkpoint=self._write(checkpoint_dir, meta, optimizer=True) if checkpoint_dir else None,
+        )
 
     def _write(self, final: Path, meta: dict[str, Any], *, optimizer: bool) -> Manifest:
         temporary = temporary_name(final)
@@ -113,12 +112,12 @@ class DeterministicCommands(Commands):
         ]
 
     def do_train(
-        self, version: int, rows_file: str, logprobs_file: str, hyperparameters: dict[str, Any], seed: int
+        self, version: int, rows_file: Path, logprobs_file: Path, hyperparameters: dict[str, Any], seed: int
     ) -> dict[str, Any]:
-        rows = read_rows(Path(rows_file))
+        rows = read_rows(rows_file)
         numbers = orjson.dumps([hyperparameters, seed], option=orjson.OPT_SORT_KEYS)
         self._own.train(version, rows, numbers)
-        Path(logprobs_file).write_bytes(b"".join(orjson.dumps(row.sampled_logprobs) + b"\n" for row in rows))
+        logprobs_file.write_bytes(b"".join(orjson.dumps(row.sampled_logprobs) + b"\n" for row in rows))
         return {"metrics": {"loss": 0.0, "optimizer_steps": 1.0}, "seconds": {}}
 
 

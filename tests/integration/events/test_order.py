@@ -78,7 +78,7 @@ def short(event: StoreEvent) -> tuple[int, str, str | None, str]:
 
 
 @pytest.mark.parametrize("seed", range(2))
-async def test_a_reader_that_comes_again_and_again_is_told_everything_once(postgres_url: str, seed: int) -> None:
+async def test_a_reader_that_reconnects_gets_every_event_once(postgres_url: str, seed: int) -> None:
     async with fresh_database(postgres_url, max_size=24) as database:
         store = await PostgresStore.create(database, "http://gateway")
         chance = random.Random(seed)
@@ -95,7 +95,7 @@ async def test_a_reader_that_comes_again_and_again_is_told_everything_once(postg
         await check(database, told)
 
 
-async def test_a_reader_does_not_notice_that_the_service_is_started_anew(postgres_url: str) -> None:
+async def test_a_reader_misses_nothing_when_the_service_restarts(postgres_url: str) -> None:
     async with fresh_database(postgres_url, max_size=24) as database:
         store = await PostgresStore.create(database, "http://gateway")
         port, told = free_port(), list[tuple[int, str, str | None, str]]()
@@ -126,10 +126,10 @@ async def test_a_reader_does_not_notice_that_the_service_is_started_anew(postgre
 
 
 @pytest.mark.parametrize("ring_events", [10_000, 5])
-async def test_readers_of_the_ring_and_of_postgres_are_told_the_same(postgres_url: str, ring_events: int) -> None:
+async def test_readers_of_the_ring_and_of_postgres_get_the_same_events(postgres_url: str, ring_events: int) -> None:
     """With a small ring, readers fall out of it again and again."""
     async with fresh_database(postgres_url, max_size=24) as database:
-        tail = EventTail(database, look_seconds=0.01, ring_events=ring_events)
+        tail = EventTail(database, poll_seconds=0.01, ring_events=ring_events)
         start = await cursor_now(database)
         told: list[list[tuple[int, str, str | None, str]]] = [[] for _ in range(8)]
 
@@ -158,7 +158,7 @@ async def test_readers_of_the_ring_and_of_postgres_are_told_the_same(postgres_ur
         assert (tail.reads < 30) == (ring_events == 10_000)
 
 
-async def test_an_event_is_told_while_an_older_transaction_is_open(database: Database) -> None:
+async def test_an_event_is_sent_while_an_older_transaction_is_open(database: Database) -> None:
     async with database.pool.acquire() as older:
         transaction = older.transaction()
         await transaction.start()
@@ -189,7 +189,7 @@ async def test_pages_of_a_window_follow_each_other(database: Database) -> None:
     assert [event.rollout_id for event in events] == ["x10", "x20"]
 
 
-def test_snapshots_see_and_cover_as_in_postgres() -> None:
+def test_snapshots_compare_as_in_postgres() -> None:
     older, newer = Snapshot(10, 20, (10, 15)), Snapshot(15, 22, (15, 21))
     assert [older.sees(xid) for xid in (9, 10, 11, 15, 19, 20)] == [True, False, True, False, True, False]
     assert newer.covers(older)

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 import pytest
+from fastapi import FastAPI
 
 from relight.store.attempts.postgres import PostgresStore
 from relight.store.database import Database
@@ -45,7 +46,7 @@ async def there(url: str, **options: Any) -> list[StoreEvent]:
     return [event async for event in follow_events(url, TOKEN, follow=False, **options)]
 
 
-async def test_a_run_is_told_from_its_start_to_its_end(url: str, database: Database, tmp_path: Path) -> None:
+async def test_a_stream_has_a_run_from_its_start_to_its_end(url: str, database: Database, tmp_path: Path) -> None:
     await play_small_run(database, tmp_path)
     told = await there(url, run=RUN)
     number = Counter(event.kind for event in told)
@@ -64,7 +65,7 @@ async def test_a_run_is_told_from_its_start_to_its_end(url: str, database: Datab
     assert await there(url, since=datetime.now(UTC) + timedelta(hours=1)) == []
 
 
-async def test_the_events_of_a_run_have_an_address_of_their_own(url: str, database: Database, tmp_path: Path) -> None:
+async def test_the_events_of_a_run_have_a_route_of_their_own(url: str, database: Database, tmp_path: Path) -> None:
     await play_small_run(database, tmp_path)
     await database.pool.execute(INSERT, 1, 3)
     async with aiohttp.ClientSession(headers=AUTHORIZATION) as session:
@@ -72,11 +73,13 @@ async def test_the_events_of_a_run_have_an_address_of_their_own(url: str, databa
         async with session.get(f"{url}/v1/relight/runs/{RUN}/events", params=query) as answer:
             assert answer.content_type == "text/event-stream"
             assert (await answer.text()).count("event: run\n") == len(await there(url, run=RUN, kinds=["run"]))
-        async with session.get(f"{url}/v1/relight/runs/nobody/events") as answer:
+        async with session.get(f"{url}/v1/relight/runs/unknown/events") as answer:
             assert answer.status == 404
 
 
-async def test_who_was_away_for_too_long_is_told_so_and_goes_on(url: str, database: Database) -> None:
+async def test_a_reader_that_was_disconnected_for_too_long_gets_a_gap_event_and_continues(
+    url: str, database: Database
+) -> None:
     early = str(await cursor_now(database))
     await database.pool.execute(INSERT, 1, 20)
     late = (await there(url))[-5].cursor
@@ -92,21 +95,21 @@ async def test_who_was_away_for_too_long_is_told_so_and_goes_on(url: str, databa
     assert [event.kind for event in await there(url)] == ["reset"] + ["rollout"] * 9
 
 
-async def test_old_events_are_forgotten_by_age(database: Database) -> None:
+async def test_old_events_are_deleted_by_age(database: Database) -> None:
     await database.pool.execute(INSERT, 1, 5)
     assert await drop_events(database) == 0
     await database.pool.execute("update events set created_at = now() - interval '2 days' where rollout_id < 'r4'")
     assert await drop_events(database) == 3
 
 
-async def test_events_of_another_server_are_forgotten_and_its_cursors_start_anew(url: str, database: Database) -> None:
+async def test_events_of_another_server_are_deleted_and_its_cursors_start_again(url: str, database: Database) -> None:
     await database.pool.execute(INSERT, 1, 2)
     await database.pool.execute("update events set xid = '4000000000' where rollout_id = 'r1'")
     cursor = EventCursor.parse("4000000001:4000000001:")
     told = follow_events(url, TOKEN, after=str(cursor))
     assert (await anext(told)).kind == "reset"
     await told.aclose()
-    await database.execute("forget_strange_events")
+    await database.execute("drop_foreign_events")
     assert [event.rollout_id for event in await there(url)] == ["r2"]
 
 
@@ -126,7 +129,7 @@ async def test_events_of_another_server_are_forgotten_and_its_cursors_start_anew
     ],
     ids=str,
 )
-async def test_what_can_not_be_followed_is_refused(url: str, query: dict[str, str]) -> None:
+async def test_an_invalid_cursor_is_refused(url: str, query: dict[str, str]) -> None:
     async with (
         aiohttp.ClientSession(headers=AUTHORIZATION) as session,
         session.get(f"{url}/v1/relight/events", params=query) as answer,
@@ -135,17 +138,21 @@ async def test_what_can_not_be_followed_is_refused(url: str, query: dict[str, st
         assert answer.content_type == "application/problem+json"
 
 
-async def test_a_quiet_stream_brings_cursors(url: str, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "BEAT_SECONDS", 0.05)
-    reader, writer = await open_raw(url, "?run=another")
-    async with asyncio.timeout(30):
-        first = cursor = await reader.readuntil(b"\n\n")
-        await database.pool.execute(INSERT, 1, 1)
-        while cursor_of(cursor) == cursor_of(first):
-            cursor = await reader.readuntil(b"\n\n")
-    writer.close()
-    assert b": nothing new\n" in cursor
-    assert await there(url, since=None, after=cursor_of(cursor)) == []
+async def test_a_quiet_stream_brings_cursors(database: Database) -> None:
+    def prepare(app: FastAPI) -> None:
+        app.state.streams.beat_seconds = 0.05
+
+    store = await PostgresStore.create(database, "http://gateway")
+    async with store_service(store, database, prepare=prepare) as url:
+        reader, writer = await open_raw(url, "?run=another")
+        async with asyncio.timeout(30):
+            first = cursor = await reader.readuntil(b"\n\n")
+            await database.pool.execute(INSERT, 1, 1)
+            while cursor_of(cursor) == cursor_of(first):
+                cursor = await reader.readuntil(b"\n\n")
+        writer.close()
+        assert b": nothing new\n" in cursor
+        assert await there(url, since=None, after=cursor_of(cursor)) == []
 
 
 def cursor_of(block: bytes) -> str:
@@ -162,7 +169,7 @@ async def open_raw(url: str, query: str = "") -> tuple[asyncio.StreamReader, asy
     return reader, writer
 
 
-async def test_many_readers_are_told_by_few_queries(url: str, database: Database) -> None:
+async def test_many_readers_are_served_by_few_queries(url: str, database: Database) -> None:
     readers = [await open_raw(url) for _ in range(300)]
     await database.pool.execute(INSERT, 1, 1)
 
@@ -172,7 +179,7 @@ async def test_many_readers_are_told_by_few_queries(url: str, database: Database
             writer.close()
 
 
-async def test_a_reader_that_stands_still_holds_up_nobody(url: str, database: Database) -> None:
+async def test_a_reader_that_does_not_read_delays_no_other(url: str, database: Database) -> None:
     stalled = [await open_raw(url) for _ in range(20)]
     told = follow_events(url, TOKEN, after=str(await cursor_now(database)))
     total = 12_000
@@ -190,7 +197,7 @@ async def test_a_reader_that_stands_still_holds_up_nobody(url: str, database: Da
         writer.close()
 
 
-async def test_more_streams_than_a_service_holds_are_sent_away(database: Database) -> None:
+async def test_streams_over_the_limit_of_a_service_are_refused(database: Database) -> None:
     store = await PostgresStore.create(database, "http://gateway")
     async with AsyncExitStack() as stack:
         patch = stack.enter_context(pytest.MonkeyPatch.context())
@@ -210,7 +217,7 @@ async def test_more_streams_than_a_service_holds_are_sent_away(database: Databas
         await eventually(taken)
 
 
-async def test_a_service_that_is_told_to_end_ends_its_streams_and_waits(database_url: str, tmp_path: Path) -> None:
+async def test_a_service_that_is_stopped_ends_its_streams_and_waits(database_url: str, tmp_path: Path) -> None:
     async with store_process(database_url, tmp_path / "log") as (url, pid), asyncio.timeout(60):
         quiet = [await open_raw(url) for _ in range(10)]
         database = await Database.connect(database_url)

@@ -162,7 +162,7 @@ def test_no_body_breaks_the_service_whatever_its_bytes(service: Served) -> None:
     assert fuzzer.is_well()
 
 
-def test_a_span_whose_status_is_none_can_be_read(service: Served) -> None:
+def test_a_span_without_a_status_can_be_read(service: Served) -> None:
     fuzzer = Fuzzer(service)
     rollout_id, attempt_id = "outside-1", service.known["attempt_id"][0]
     span = {"trace_id": "t", "span_id": "s", "name": "n", "start_time": 1.0, "status": "fine"}
@@ -177,7 +177,7 @@ def test_a_span_whose_status_is_none_can_be_read(service: Served) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("mode", MODES, ids=["what the schema allows", "what it does not"])
-def test_no_request_out_of_many_breaks_the_service(service: Served, mode: GenerationMode) -> None:
+def test_no_request_of_many_breaks_the_service(service: Served, mode: GenerationMode) -> None:
     fuzzer = Fuzzer(service)
     fuzzer.fuzz(mode, examples=100)
     assert fuzzer.faults == []

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from relight.adapter.rows import TrainingRow
+from relight.adapter.training_rows import TrainingRow
 from relight.gpu_worker.platform_cpu import prepare_device, register_engines
 
 MODES = ["token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm"]

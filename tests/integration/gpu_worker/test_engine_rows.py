@@ -11,7 +11,7 @@ from relight.cli.progress import summary_lines
 from relight.gpu_worker.host import GpuHost
 from relight.settings import Settings
 from relight.store.database import Database
-from relight.store.runs import views
+from relight.store.runs.views import RunViews
 from relight.types.names import POLICY
 from relight.types.payloads import RunRequest
 from tests.rules.host import gpu_host, prepared
@@ -43,7 +43,7 @@ async def test_an_engine_obeys_the_newest_fence_of_its_run_only(database: Databa
     assert await load(database, 2, 50) == 3
 
 
-async def test_an_engine_that_goes_over_to_another_run_starts_with_its_given_model(database: Database) -> None:
+async def test_an_engine_that_changes_to_another_run_starts_with_that_runs_given_model(database: Database) -> None:
     await seed_run(database, "first")
     await seed_run(database, "second")
     await database.execute("upsert_host", HOST, "relight-gpu.gpu-1")
@@ -55,7 +55,7 @@ async def test_an_engine_that_goes_over_to_another_run_starts_with_its_given_mod
     assert (row["state"], row["version"], row["run"]) == ("ready", 0, "second")
 
 
-async def test_an_engine_that_was_ended_on_purpose_is_stopped_and_shows_the_version_that_it_held_last(
+async def test_an_engine_that_its_host_stops_is_shown_as_stopped_with_its_last_version(
     database: Database, tmp_path: Path
 ) -> None:
     run = await begin(database, tmp_path, "ended")
@@ -64,12 +64,12 @@ async def test_an_engine_that_was_ended_on_purpose_is_stopped_and_shows_the_vers
         await run.play_all(1)
         await run.advance(1)
         await host.update(run.place(1))
-        shown = (await views.get_cluster(database)).engines[0]
+        shown = (await RunViews(database).cluster()).engines[0]
         assert (shown.state, shown.version) == ("ready", 1)
         await host.release(RunRequest(run=run.name, epoch=run.epoch))
-        shown = (await views.get_cluster(database)).engines[0]
+        shown = (await RunViews(database).cluster()).engines[0]
         assert (shown.state, shown.version) == ("stopped", 1)
-        assert "host-a/0 stopped v1" in "\n".join(summary_lines(await views.get_run(database, run.name)))
+        assert "host-a/0 stopped v1" in "\n".join(summary_lines(await RunViews(database).run(run.name)))
 
 
 async def test_an_engine_that_is_stopped_while_it_starts_again_shows_its_last_version_and_one_without_any_shows_none(
@@ -79,21 +79,19 @@ async def test_an_engine_that_is_stopped_while_it_starts_again_shows_its_last_ve
     await database.execute("upsert_host", HOST, "relight-gpu.gpu-1")
     await start(database, "first")
     await database.execute("set_engine_state", ENGINE, "stopped")
-    assert summary_lines(await views.get_run(database, "first"))[-1].endswith("gpu-1/0 stopped")
+    assert summary_lines(await RunViews(database).run("first"))[-1].endswith("gpu-1/0 stopped")
     await start(database, "first")
     await load(database, 4, 50)
     await start(database, "first")
-    [shown] = (await views.get_cluster(database)).engines
+    [shown] = (await RunViews(database).cluster()).engines
     assert (shown.state, shown.version) == ("starting", None)
     await database.execute("set_engine_state", ENGINE, "dead")
-    [shown] = (await views.get_cluster(database)).engines
+    [shown] = (await RunViews(database).cluster()).engines
     assert (shown.state, shown.version) == ("dead", 4)
 
 
 @pytest.mark.parametrize("how", ["ended", "killed"])
-async def test_nothing_of_a_trainer_or_an_engine_stays_behind_in_the_file_system(
-    database: Database, tmp_path: Path, how: str
-) -> None:
+async def test_no_temporary_file_of_a_trainer_or_engine_remains(database: Database, tmp_path: Path, how: str) -> None:
     run = await begin(database, tmp_path, "tidy")
     async with gpu_host(database, tmp_path, run) as host:
         assert host.service is not None
@@ -122,7 +120,7 @@ async def test_a_gpu_worker_that_was_killed_shows_no_engine_as_ready_when_it_is_
     await database.execute("finish_run", "over", "cancelled", None)
     again = GpuHost(database, Settings(home=tmp_path, data_root=tmp_path), HOST, f"relight-gpu.{HOST}")
     await again.start()
-    (engine,) = (await views.get_cluster(database)).engines
+    (engine,) = (await RunViews(database).cluster()).engines
     assert (engine.state, engine.version) == ("stopped", 3)
     await database.pool.execute("update runs set finished_at = now() - interval '1 hour'")
     beating = asyncio.create_task(again.keep_reporting_alive())

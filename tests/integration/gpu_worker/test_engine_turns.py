@@ -17,13 +17,13 @@ from relight.errors import EngineError
 from relight.gpu_worker.engine_supervisor import RESUME_TRIES
 from relight.gpu_worker.host import GpuHost
 from relight.store.database import Database
-from tests.integration.gpu_worker.parts import troubled_engine
+from tests.integration.gpu_worker.parts import failing_engine
 from tests.rules.host import gpu_host, pid_of_engine
-from tests.rules.kit import HandRun, begin
+from tests.rules.kit import ManualRun, begin
 
 
-class Trouble:
-    """What the engine is to fail at, and what it was told."""
+class EngineFaults:
+    """The calls that the engine is to fail or hold, and those that it got."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -32,7 +32,7 @@ class Trouble:
     def fail(self, route: str) -> None:
         (self.folder / route).touch()
 
-    def fail_for_ever(self, route: str) -> None:
+    def fail_always(self, route: str) -> None:
         (self.folder / f"always-{route}").touch()
 
     def hold(self, route: str) -> Path:
@@ -41,35 +41,35 @@ class Trouble:
         return path
 
     def times(self, route: str) -> list[float]:
-        path = self.folder / "told.jsonl"
-        told = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-        return [at for at, name in told if name == route]
+        path = self.folder / "calls.jsonl"
+        calls = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        return [at for at, name in calls if name == route]
 
-    async def told(self, route: str, times: int = 1) -> None:
+    async def wait_for(self, route: str, times: int = 1) -> None:
         async with asyncio.timeout(30):
             while len(self.times(route)) < times:  # noqa: ASYNC110  # another process writes it
                 await asyncio.sleep(0.02)
 
 
 @pytest.fixture
-def trouble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trouble:
-    trouble = Trouble(tmp_path / "trouble")
-    monkeypatch.setenv(troubled_engine.VARIABLE, str(trouble.folder))
-    return trouble
+def engine_faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> EngineFaults:
+    engine_faults = EngineFaults(tmp_path / "engine_faults")
+    monkeypatch.setenv(failing_engine.VARIABLE, str(engine_faults.folder))
+    return engine_faults
 
 
 @asynccontextmanager
-async def sampled_step(database: Database, folder: Path, **changes: Any) -> AsyncGenerator[tuple[HandRun, GpuHost]]:
+async def sampled_step(database: Database, folder: Path, **changes: Any) -> AsyncGenerator[tuple[ManualRun, GpuHost]]:
     """Step 1 of a run, ready for its update."""
     run = await begin(database, folder, "turns", **changes)
-    async with gpu_host(database, folder, run, engine=troubled_engine.__name__) as host:
+    async with gpu_host(database, folder, run, engine=failing_engine.__name__) as host:
         await run.plan(1)
         await run.play_all(1)
         await run.advance(1)
         yield run, host
 
 
-async def update(host: GpuHost, run: HandRun) -> int:
+async def update(host: GpuHost, run: ManualRun) -> int:
     return (await asyncio.wait_for(host.update(run.place(1)), 30)).version
 
 
@@ -87,26 +87,26 @@ async def sample(host: GpuHost) -> None:
         assert answer.status == 200
 
 
-async def test_no_token_is_sampled_from_new_weights_before_their_version_is_on_record(
-    database: Database, tmp_path: Path, trouble: Trouble
+async def test_no_token_is_sampled_from_new_weights_before_their_version_is_recorded(
+    database: Database, tmp_path: Path, engine_faults: EngineFaults
 ) -> None:
     async with sampled_step(database, tmp_path) as (run, host):
         began = time.time()
         assert await update(host, run) == 1
-        await trouble.told("resume")
+        await engine_faults.wait_for("resume")
     loads = await database.pool.fetch("select loaded_at from engine_loads where run = 'turns' and version = 1")
-    [paused], [resumed] = ([at for at in trouble.times(route) if at > began] for route in ("pause", "resume"))
+    [paused], [resumed] = ([at for at in engine_faults.times(route) if at > began] for route in ("pause", "resume"))
     assert paused < loads[0]["loaded_at"].timestamp() < resumed
 
 
-async def test_an_engine_that_is_still_paused_behind_its_acknowledgement_is_let_go_on_by_its_keeper(
-    database: Database, tmp_path: Path, trouble: Trouble
+async def test_an_engine_that_is_still_paused_after_its_acknowledgement_is_resumed_by_its_supervisor(
+    database: Database, tmp_path: Path, engine_faults: EngineFaults
 ) -> None:
     async with sampled_step(database, tmp_path) as (run, host):
         engine = pid_of_engine(host)
-        trouble.fail("resume")
+        engine_faults.fail("resume")
         assert await update(host, run) == 1
-        await trouble.told("resume", 2)
+        await engine_faults.wait_for("resume", 2)
         await sample(host)
         assert pid_of_engine(host) == engine
     versions = await database.pool.fetch("select version from engine_loads where engine_id = 'host-a/0' order by load")
@@ -114,26 +114,26 @@ async def test_an_engine_that_is_still_paused_behind_its_acknowledgement_is_let_
 
 
 @pytest.mark.parametrize("key", ["enable_sleep_mode", "enable-sleep-mode"])
-async def test_a_turn_that_begins_with_an_error_leaves_the_next_one_free(
-    database: Database, tmp_path: Path, trouble: Trouble, key: str
+async def test_a_trainers_turn_that_fails_to_begin_does_not_block_the_next_one(
+    database: Database, tmp_path: Path, engine_faults: EngineFaults, key: str
 ) -> None:
     async with sampled_step(database, tmp_path, vllm={key: True}) as (run, host):
-        trouble.fail("sleep")
+        engine_faults.fail("sleep")
         with pytest.raises(EngineError, match="on purpose"):
             await update(host, run)
-        assert len(trouble.times("wake_up")) == 1  # it may have fallen asleep all the same
+        assert len(engine_faults.times("wake_up")) == 1  # it may have fallen asleep all the same
         assert await update(host, run) == 1
         await sample(host)
-        assert len(trouble.times("sleep")) == len(trouble.times("wake_up")) == 2
+        assert len(engine_faults.times("sleep")) == len(engine_faults.times("wake_up")) == 2
 
 
-async def test_a_turn_that_is_cancelled_leaves_the_next_one_free_and_the_engine_awake(
-    database: Database, tmp_path: Path, trouble: Trouble
+async def test_a_cancelled_trainers_turn_does_not_block_the_next_one_and_leaves_the_engine_awake(
+    database: Database, tmp_path: Path, engine_faults: EngineFaults
 ) -> None:
     async with sampled_step(database, tmp_path, vllm={"enable_sleep_mode": True}) as (run, host):
-        held = trouble.hold("sleep")
+        held = engine_faults.hold("sleep")
         cancelled = asyncio.create_task(host.update(run.place(1)))
-        await trouble.told("sleep")
+        await engine_faults.wait_for("sleep")
         cancelled.cancel()
         held.unlink()
         with pytest.raises(asyncio.CancelledError):
@@ -142,32 +142,32 @@ async def test_a_turn_that_is_cancelled_leaves_the_next_one_free_and_the_engine_
         await sample(host)
 
 
-async def test_an_engine_that_did_not_wake_up_at_the_end_of_a_turn_is_woken_again(
-    database: Database, tmp_path: Path, trouble: Trouble
+async def test_an_engine_that_did_not_wake_up_after_a_trainers_turn_is_woken_again(
+    database: Database, tmp_path: Path, engine_faults: EngineFaults
 ) -> None:
     async with sampled_step(database, tmp_path, vllm={"enable_sleep_mode": True}) as (run, host):
         engine = pid_of_engine(host)
-        trouble.fail("wake_up")
+        engine_faults.fail("wake_up")
         assert await update(host, run) == 1
         await sample(host)
-        assert len(trouble.times("wake_up")) == 2
+        assert len(engine_faults.times("wake_up")) == 2
         assert pid_of_engine(host) == engine
 
 
 @pytest.mark.parametrize(("route", "keys"), [("wake_up", {"enable_sleep_mode": True}), ("resume", {})])
-async def test_an_engine_that_never_goes_on_is_ended_and_another_one_started(
-    database: Database, tmp_path: Path, trouble: Trouble, route: str, keys: dict[str, bool]
+async def test_an_engine_that_never_resumes_is_stopped_and_another_one_started(
+    database: Database, tmp_path: Path, engine_faults: EngineFaults, route: str, keys: dict[str, bool]
 ) -> None:
     async with sampled_step(database, tmp_path, vllm=keys) as (run, host):
         engine = pid_of_engine(host)
-        trouble.fail_for_ever(route)
+        engine_faults.fail_always(route)
         assert await update(host, run) == 1
         assert host.service is not None
         keeper = host.service.engines
         async with asyncio.timeout(30):
-            while keeper.engine is None or keeper.engine.pids[0] == engine:  # noqa: ASYNC110  # it tells nobody
+            while keeper.engine is None or keeper.engine.pids[0] == engine:  # noqa: ASYNC110  # it sets no event
                 await asyncio.sleep(0.02)
             await keeper.wait_for(1)
         assert not await asyncio.to_thread(Path(f"/proc/{engine}").exists)
         await sample(host)
-    assert len(trouble.times(route)) == RESUME_TRIES
+    assert len(engine_faults.times(route)) == RESUME_TRIES

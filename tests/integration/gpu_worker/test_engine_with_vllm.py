@@ -95,7 +95,7 @@ async def test_it_serves_the_policy_with_the_logprobs_that_were_sampled_from(
     assert logprobs == pytest.approx(token_logprobs(models["a"], prompt, sampled, temperature=0.7), abs=TOLERANCE)
 
 
-async def test_it_tells_how_many_tokens_it_has_made(engine: EngineProcess, http: aiohttp.ClientSession) -> None:
+async def test_it_reports_how_many_tokens_it_has_generated(engine: EngineProcess, http: aiohttp.ClientSession) -> None:
     before = await engine.client.read_load()
     await ask(http)
     after = await engine.client.read_load()
@@ -118,7 +118,7 @@ async def test_published_weights_answer_the_next_call_even_where_its_prompt_was_
     assert logprobs == pytest.approx(of_new, abs=TOLERANCE)
 
 
-async def test_a_call_under_way_outlives_a_publication_and_goes_on_with_the_new_weights(
+async def test_a_call_in_progress_continues_with_the_new_weights_after_a_publication(
     engine: EngineProcess, http: aiohttp.ClientSession, models: dict[str, Path]
 ) -> None:
     await publish(engine, models["a"])
@@ -144,7 +144,7 @@ async def test_a_call_under_way_outlives_a_publication_and_goes_on_with_the_new_
     assert logprobs[-10:] == pytest.approx(of_new[-10:], abs=TOLERANCE)
 
 
-async def test_a_directory_without_weights_is_refused_and_the_engine_goes_on_serving(
+async def test_a_directory_without_weights_is_refused_and_the_engine_keeps_serving(
     engine: EngineProcess, http: aiohttp.ClientSession, tmp_path: Path
 ) -> None:
     with pytest.raises(EngineError, match="holds no"):
@@ -153,7 +153,7 @@ async def test_a_directory_without_weights_is_refused_and_the_engine_goes_on_ser
     assert len((await ask(http))[1]) == 8
 
 
-async def test_an_engine_that_failed_to_take_weights_samples_nothing_from_them(
+async def test_an_engine_that_failed_to_load_weights_samples_nothing_from_them(
     engine: EngineProcess, tmp_path: Path
 ) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"not weights")
@@ -162,7 +162,7 @@ async def test_an_engine_that_failed_to_take_weights_samples_nothing_from_them(
     assert await engine.client.paused()
 
 
-async def test_nothing_of_an_engine_stays_behind_when_its_server_is_killed(engine: EngineProcess) -> None:
+async def test_no_process_of_an_engine_remains_when_its_server_is_killed(engine: EngineProcess) -> None:
     guard, server, *others = sorted(engine.pids)
     assert others
     sockets = engine.socket_path.parent / "rpc"

@@ -81,9 +81,7 @@ def test_a_run_file_can_name_every_estimator_that_there_is() -> None:
 
 @pytest.mark.parametrize("estimator", sorted(set(get_args(Estimator)) - {"reinforce_plus_plus"}))
 @pytest.mark.parametrize("others", [[1.0, 0.0, 0.25, 0.75], [0.3] * 4])
-def test_a_group_of_equal_rewards_has_no_advantage_whatever_its_rewards_round_to(
-    estimator: str, others: list[float]
-) -> None:
+def test_a_group_of_equal_rewards_has_no_advantage_despite_rounding(estimator: str, others: list[float]) -> None:
     rewards = [*[0.7] * 8, *[0.9] * 8, *[0.1 + 0.2, 0.3] * 4, *others]
     groups = [*"a" * 8, *"b" * 8, *"c" * 8, *"d" * 4]
     found = estimators().compute_advantages(estimator, rewards, groups, options_of(estimator, len(rewards)))

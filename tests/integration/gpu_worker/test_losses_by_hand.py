@@ -10,7 +10,7 @@ from typing import Any, get_args
 import pytest
 import torch
 
-from relight.adapter.rows import TrainingRow
+from relight.adapter.training_rows import TrainingRow
 from relight.types.hyperparameters import PolicyLoss, parse_hyperparameters
 from tests.integration.gpu_worker.by_hand import (
     DYNAMIC,
@@ -56,7 +56,7 @@ def updated(model_dir: Path, rows: list[TrainingRow], numbers: dict[str, Any]) -
 
 
 @pytest.mark.parametrize("loss_mode", sorted(set(get_args(PolicyLoss)) - set(SELECTING)))
-def test_how_rows_are_cut_into_micro_batches_changes_nothing(model_dir: Path, loss_mode: str) -> None:
+def test_the_split_of_rows_into_micro_batches_changes_nothing(model_dir: Path, loss_mode: str) -> None:
     numbers = {"loss_mode": loss_mode, "ppo_epochs": 2, "verl": BETA.get(loss_mode, {})}
     rows = rollouts([1, 4, 2])
     whole, _ = updated(model_dir, rows, {**numbers, "micro_batch_size": 64})
@@ -80,7 +80,7 @@ def test_losses_with_a_mean_of_their_own_take_it_over_the_sequences(
     assert differences(ours, model.state_dict()) < 1e-6
 
 
-def test_kl_cov_selects_among_the_tokens_of_all_rows_whatever_they_weigh(model_dir: Path) -> None:
+def test_kl_cov_selects_among_the_tokens_of_all_rows_whatever_their_weights(model_dir: Path) -> None:
     rows = rollouts([1, 4, 2])
     keys = {"actor.policy_loss.kl_cov_ratio": 0.2, "actor.policy_loss.ppo_kl_coef": 1.0}
     ours, _ = updated(model_dir, rows, {"loss_mode": "kl_cov", "ppo_epochs": 2, "verl": keys})
@@ -107,7 +107,7 @@ def test_kl_cov_selects_among_the_tokens_of_all_rows_whatever_they_weigh(model_d
     assert differences(ours, model.state_dict()) < 1e-6
 
 
-def test_clip_cov_cuts_its_share_of_the_tokens_of_all_rows_whatever_they_weigh(model_dir: Path) -> None:
+def test_clip_cov_clips_its_share_of_the_tokens_of_all_rows_whatever_their_weights(model_dir: Path) -> None:
     rows = rollouts([1, 4, 2, 1, 1])
     keys = {f"actor.policy_loss.clip_cov_{name}": value for name, value in (("ratio", 0.2), ("lb", -99), ("ub", 99))}
     _, metrics = updated(model_dir, rows, {"loss_mode": "clip_cov", "verl": keys})
@@ -136,7 +136,7 @@ def test_rejecting_all_rows_of_a_micro_batch_is_rejecting_them_in_any_other(mode
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_what_is_left_of_a_rollout_trains_alike_however_it_is_cut_into_rows(model_dir: Path, mode: str) -> None:
+def test_the_rest_of_a_rollout_trains_alike_however_it_is_split_into_rows(model_dir: Path, mode: str) -> None:
     model = load_by_hand(model_dir)
     whole, *others = (as_sampled(model, make_row(name, seed)) for name, seed in (("a", 6), ("b", 1), ("c", 2)))
     later = [i for i, trained in enumerate(whole.mask) if trained and i > 2]

@@ -7,18 +7,18 @@ from typing import Any
 
 from relight.cli.progress import step_event
 from relight.store.database import Database
-from relight.store.runs import views
+from relight.store.runs.views import RunViews
 from relight.store.training import ledger
 from relight.store.training.ledger import Candidate, Sample
 from relight.types.wire import Choice
 from tests.rules.host import gpu_host
-from tests.rules.kit import HandRun, begin
+from tests.rules.kit import ManualRun, begin
 from tests.support.store_kit import call
 
 OPEN = {"sampling": {"temperature": 0.7, "agent_chooses": True}, "algorithm": {"level": "trajectory"}}
 
 
-async def play(run: HandRun, *calls: dict[str, Any]) -> None:
+async def play(run: ManualRun, *calls: dict[str, Any]) -> None:
     """Step 1, each of whose rollouts makes these calls; its update."""
     await run.plan(1)
     for row in await run.rollouts(1):
@@ -44,7 +44,7 @@ async def rows_of_first_rollout(database: Database, run: str) -> list[Any]:
     return [row for row in rows if row.rollout_id == rows[0].rollout_id]
 
 
-async def test_the_trainer_is_told_the_temperature_of_each_call(database: Database, tmp_path: Path) -> None:
+async def test_the_trainer_gets_the_temperature_of_each_call(database: Database, tmp_path: Path) -> None:
     cold, hot = {"sampling": {"temperature": 0.3}}, {"sampling": {"temperature": 1.5}}
     first = await weights_after(database, tmp_path, "cold", cold)
     assert await weights_after(database, tmp_path, "cold-again", cold) == first
@@ -63,7 +63,7 @@ async def test_calls_of_different_temperature_are_different_rows(database: Datab
     assert [(row.calls, row.temperature) for row in rows] == [([1, 2], 0.5), ([3], 1.0)]
 
 
-async def test_a_batch_is_named_by_what_is_read_back_of_it(database: Database, tmp_path: Path) -> None:
+async def test_a_batchs_hash_is_that_of_its_stored_rows(database: Database, tmp_path: Path) -> None:
     await weights_after(database, tmp_path, "named", {"sampling": {"temperature": 1 / 3}})
     step = await ledger.get_step(database, "named", 1)
     text = "select * from step_rollouts where run = 'named' order by group_number, rollout_id"
@@ -90,7 +90,7 @@ async def test_model_calls_that_came_without_ids_or_logprobs_are_counted_and_sho
         {"model": "a-judge", "prompt_token_ids": None},
     ]
     await weights_after(database, tmp_path, "gaps", *calls)
-    steps = await views.list_steps(database, "gaps")
+    steps = await RunViews(database).steps("gaps")
     rollouts = len(await database.pool.fetch("select from rollouts where run = 'gaps' and kind = 'train'"))
     assert steps[-1].metrics["calls_left_out"] == 3 * rollouts
     assert (

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from relight.adapter.rows import TrainingRow
+from relight.adapter.training_rows import TrainingRow
 from relight.errors import CheckpointError, ConfigError, ModelError, TrainerError
-from relight.gpu_worker.checkpoints import verify
+from relight.gpu_worker.complete_directories import verify
+from relight.gpu_worker.row_file import write_rows
 from relight.gpu_worker.trainer_client import TrainerProcess
 from relight.gpu_worker.trainer_messages import Saved
-from relight.gpu_worker.training_rows import write_rows
 from tests.integration.gpu_worker.tiny_model import make_tiny_model, token_logprobs
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -137,7 +137,7 @@ async def test_a_step_with_nothing_to_learn_from_keeps_weights_and_optimizer(
     assert weights(await trainer.save(tmp_path / "without-pause")) == weights(after_pause)
 
 
-async def test_what_is_at_fault_is_named_and_leaves_the_trainer_as_it_was(
+async def test_an_invalid_request_is_named_and_leaves_the_trainer_as_it_was(
     trainer: TrainerProcess, tmp_path: Path
 ) -> None:
     await trainer.load(0)
@@ -176,7 +176,7 @@ async def test_a_damaged_checkpoint_is_refused_before_verl_sees_it(trainer: Trai
     assert (await trainer.state()).version == 1
 
 
-async def test_another_process_goes_on_from_a_checkpoint_as_if_nothing_had_happened_and_dies_with_a_reason(
+async def test_another_process_continues_from_a_checkpoint_with_the_same_result_and_ends_with_a_reason(
     trainer: TrainerProcess, model_dir: Path, tmp_path: Path
 ) -> None:
     await train_from_start(trainer, tmp_path / "v1", tmp_path / "c1")
@@ -244,7 +244,7 @@ async def test_a_model_directory_without_weights_is_named_at_once(model_dir: Pat
 
 
 @pytest.mark.long
-async def test_a_start_that_fails_says_why_and_leaves_nothing_behind(model_dir: Path, tmp_path: Path) -> None:
+async def test_a_failed_start_reports_why_and_leaves_no_process(model_dir: Path, tmp_path: Path) -> None:
     with pytest.raises(TrainerError, match=r"FileNotFoundError|ModuleNotFoundError|No module|has no attribute"):
         await TrainerProcess.start(
             model_dir, tmp_path, threads=1, verl_keys={"actor.optim.optimizer_impl": "no.such.module"}

@@ -11,9 +11,9 @@ from typing import Any, cast, get_args
 import pytest
 import torch
 
-from relight.adapter.rows import TrainingRow
+from relight.adapter.training_rows import TrainingRow
 from relight.errors import TrainerError
-from relight.gpu_worker.training_rows import row_weights
+from relight.gpu_worker.row_file import row_weights
 from relight.types.hyperparameters import LossSequence, PolicyLoss, parse_hyperparameters
 from relight.types.verl_keys import KNOWN_KEYS
 from tests.integration.gpu_worker.by_hand import (
@@ -88,7 +88,7 @@ def test_an_update_follows_the_loss_that_is_written_out_by_hand(
 
 @pytest.mark.parametrize("shape", [[1] * 6, [1, 10, 1, 2, 1, 3]])
 @pytest.mark.parametrize("mode", MODES)
-def test_with_rows_for_sequences_it_is_verls_estimator_and_loss_on_the_batch_and_nothing_else(
+def test_with_rows_for_sequences_an_update_is_verls_estimator_and_loss_on_the_batch(
     model_dir: Path, mode: str, shape: list[int]
 ) -> None:
     import numpy as np
@@ -178,7 +178,7 @@ def test_each_of_verls_policy_losses_trains(model_dir: Path, loss_mode: str) -> 
     assert differences(weights_of(trainer), before) > 1e-5
 
 
-def test_bypass_mode_takes_the_samplers_logprobs_for_the_old_policys(model_dir: Path) -> None:
+def test_bypass_mode_uses_the_samplers_logprobs_as_the_old_policys(model_dir: Path) -> None:
     rows = rollouts([1, 2])
     trainer = make_trainer(model_dir, SGD)
     numbers = {"learning_rate": 0.1, "weight_decay": 0.0, "rollout_correction": {"bypass_mode": True}}
@@ -204,7 +204,7 @@ def test_the_policy_losses_that_can_be_named_are_verls() -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_how_a_rollouts_tokens_are_cut_into_rows_changes_nothing(model_dir: Path, mode: str) -> None:
+def test_the_split_of_a_rollouts_tokens_into_rows_changes_nothing(model_dir: Path, mode: str) -> None:
     numbers = {
         "loss_agg_mode": mode,
         "learning_rate": 0.1,
@@ -233,7 +233,7 @@ def test_how_a_rollouts_tokens_are_cut_into_rows_changes_nothing(model_dir: Path
     assert by_rows < 2e-6 if mode == "token-mean" else by_rows > 1e-4
 
 
-def test_a_rollout_of_ten_rows_pulls_as_one_of_one_row_in_the_mean_over_rollouts_and_tenfold_in_that_over_tokens(
+def test_a_rollout_of_ten_rows_weighs_one_in_the_mean_over_rollouts_and_ten_in_that_over_tokens(
     model_dir: Path,
 ) -> None:
     up = make_row("one", 4, advantage=1.0)
@@ -280,7 +280,7 @@ def test_a_mini_batch_holds_whole_groups_however_short_they_are(
         assert [len({rows[i].rollout_id for i in part}) for part in parts] == rollouts_of_parts
 
 
-def test_rows_may_carry_temperatures_of_their_own(model_dir: Path) -> None:
+def test_rows_may_have_temperatures_of_their_own(model_dir: Path) -> None:
     rows = [make_row("a", 1, temperature=0.5), make_row("b", 2)]
     trainer = make_trainer(model_dir, SGD)
     update = trainer.train(1, rows, parse_hyperparameters({"temperature": 1.3}), seed=0)
@@ -316,7 +316,7 @@ def test_a_replay_that_differs_keeps_what_the_export_is_too_coarse_to_hold(tmp_p
     AutoModelForCausalLM.from_pretrained(given, dtype=torch.bfloat16).save_pretrained(given)
     first = make_trainer(given, {})
     first.train(1, rollouts([1, 2, 1]), parse_hyperparameters({"learning_rate": 1e-5}), seed=0)
-    published = first.save(tmp_path / "published", None, {})["export"]
+    published = first.save(tmp_path / "published", None, {}).export
     second = make_trainer(given, {})
     second.train(1, rollouts([1, 2, 1]), parse_hyperparameters({"learning_rate": 1.2e-5}), seed=0)
     replayed = weights_of(second)
@@ -336,7 +336,7 @@ def test_a_replay_that_differs_keeps_what_the_export_is_too_coarse_to_hold(tmp_p
     assert patched == differing > 0
     assert kept > 10 * differing  # all of which loading the export would round away
     assert second.version == 1
-    assert second.save(tmp_path / "again", tmp_path / "checkpoint", {})["export"].weights_digest == (
+    assert second.save(tmp_path / "again", tmp_path / "checkpoint", {}).export.weights_digest == (
         published.weights_digest
     )
     for number, state in second.worker.engine.optimizer.state_dict()["state"].items():
@@ -348,9 +348,7 @@ def full(value: Any) -> torch.Tensor:
     return value.full_tensor() if hasattr(value, "full_tensor") else value
 
 
-def test_an_update_that_breaks_off_leaves_no_version_that_could_be_used(
-    model_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_update_leaves_no_usable_version(model_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = make_trainer(model_dir, SGD)
 
     def break_off(_: Any) -> None:
@@ -366,7 +364,7 @@ def test_an_update_that_breaks_off_leaves_no_version_that_could_be_used(
     assert trainer.state().version == 0
 
 
-def test_every_key_that_is_handed_on_is_one_of_verls() -> None:
+def test_every_key_that_is_passed_on_is_one_of_verls() -> None:
     from verl.trainer.config import AlgoConfig, RolloutCorrectionConfig
     from verl.workers.config import FSDPActorConfig, FSDPEngineConfig, FSDPOptimizerConfig, HFModelConfig
     from verl.workers.config.actor import PolicyLossConfig

@@ -84,7 +84,7 @@ def test_a_warm_up_moves_nothing_at_first_and_half_as_far_half_way(model_dir: Pa
     assert differences(weights_of(trainer), model.state_dict()) < 1e-6
 
 
-def test_verls_mini_batch_size_counts_tasks(model_dir: Path) -> None:
+def test_verls_mini_batch_size_is_a_number_of_tasks(model_dir: Path) -> None:
     rows = rollouts([1, 2, 1, 1, 3, 1])
     made: dict[str, float] = {}
     cases: list[tuple[str, dict[str, Any]]] = [

@@ -86,7 +86,9 @@ async def message_streaming(served: Served) -> str:
         ("messages", message_streaming),
     ],
 )
-async def test_what_is_on_record_is_what_the_chat_route_says(served: Served, engine_socket: Path, route: str, ask: Ask):
+async def test_each_dialect_records_the_calls_that_the_chat_route_records(
+    served: Served, engine_socket: Path, route: str, ask: Ask
+):
     text = await ask(served)
     (row,) = await served.rows(1)
     check_row(row, 1)
@@ -99,7 +101,7 @@ async def test_what_is_on_record_is_what_the_chat_route_says(served: Served, eng
     assert text == choice["message"]["content"]
 
 
-async def test_tool_calls_of_each_dialect_are_the_chat_routes(served: Served, engine_socket: Path):
+async def test_tool_calls_of_each_dialect_are_those_of_the_chat_route(served: Served, engine_socket: Path):
     await served.database.pool.execute("update steps set plan = plan || $1", {"sampling": {"max_tokens": 200}})
     function: Any = {"type": "function", "name": "mul", "parameters": PARAMETERS, "strict": True}
     tool: Any = {"name": "mul", "input_schema": PARAMETERS}

@@ -28,7 +28,7 @@ async def test_a_runs_providers_are_called_and_recorded_and_never_trained_on(dat
         engine = await stack.enter_async_context(fake_engine(tmp_path / "e.sock"))
         provider = await stack.enter_async_context(fake_provider())
         named = {"name": "other", "base_url": provider.url, "api_key_env": "OTHER_API_KEY", "models": ["judge"]}
-        await seed_run(database, upstreams=[named])
+        await seed_run(database, upstreams=[named], models={"gpt-4o-mini": "policy", "gpt-5": "judge"})
         await seed_rollout(database, "ro")
         await seed_engine(database)
         await database.pool.execute("update engines set url = $1", engine.url)
@@ -43,14 +43,20 @@ async def test_a_runs_providers_are_called_and_recorded_and_never_trained_on(dat
             async with openai.AsyncOpenAI(base_url=base_url, api_key=attempt.token) as official:
                 judged = await official.chat.completions.create(model="judge", messages=QUESTION)
                 await official.chat.completions.create(model="policy", messages=QUESTION)
+                await official.chat.completions.create(model="gpt-4o-mini", messages=QUESTION)
+                await official.chat.completions.create(model="gpt-5", messages=QUESTION)
+                offered = {model.id async for model in official.models.list()}
     trained = await read_generations(database, RUN, 1, [attempt.attempt_id])
     rows = await database.pool.fetch("select * from generations order by call_number")
     dumped = str([dict(row) for row in rows]) + str(await database.pool.fetch("select file from runs"))
     assert judged.choices[0].message.content == "".join(WORDS)
-    assert [generation.call_number for generation in trained[attempt.attempt_id]] == [2]
+    assert [generation.call_number for generation in trained[attempt.attempt_id]] == [2, 3]
     assert [(row["engine_id"], row["model"], row["delivered"]) for row in rows] == [
         ("upstream:other", "judge", "yes"),
         ("engine-1", "policy", "yes"),
+        ("engine-1", "policy", "yes"),
+        ("upstream:other", "judge", "yes"),
     ]
+    assert offered == {"policy", "judge", "gpt-4o-mini", "gpt-5"}
     assert (rows[0]["prompt_token_ids"], rows[0]["token_ids"], rows[0]["version_start"]) == (None, None, None)
     assert KEY not in dumped

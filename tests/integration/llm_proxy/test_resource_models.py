@@ -13,13 +13,15 @@ import pytest
 
 from relight.store.attempts.client import StoreClient
 from relight.store.attempts.postgres import PostgresStore
+from relight.store.client import LightningStoreClient
 from relight.store.database import Database
 from relight.store.postgres import PostgresLightningStore
+from relight.testing import ScriptedUpstream
 from relight.types.resources import LLM, NamedResources, PromptTemplate, ProxyLLM
 from relight.types.store import Dispatch
 from relight.types.wire import OpenedAttempt, OpenRequest
 from tests.support.fake_engine import FakeEngine, fake_engine
-from tests.support.fake_provider import KEY, WORDS, FakeProvider, fake_provider
+from tests.support.fake_provider import KEY, WORDS, fake_provider
 from tests.support.gateway import listening_gateway
 from tests.support.seeds import seed_engine, seed_rollout, seed_run
 from tests.support.store_service import TOKEN, store_service
@@ -31,7 +33,7 @@ GATEWAY = "http://gateway.example:4748"
 class Parts:
     """A store service, a gateway, a provider and the engine of the run `demo`."""
 
-    def __init__(self, database: Database, store: StoreClient, provider: FakeProvider, engine: FakeEngine) -> None:
+    def __init__(self, database: Database, store: StoreClient, provider: ScriptedUpstream, engine: FakeEngine) -> None:
         self.database = database
         self.store = store
         self.provider = provider
@@ -45,6 +47,11 @@ class Parts:
         rollout = await outside.enqueue_rollout("x", dispatch=Dispatch(by="workflow", agent="outside"))
         await outside.aclose()
         return await self.open(rollout.rollout_id)
+
+    async def serve(self, version: int, name: str = "engine-1") -> None:
+        """An engine of the run `demo` that holds a version."""
+        await seed_engine(self.database, name, version=version)
+        await self.database.pool.execute("update engines set url = $1", self.engine.url)
 
     async def open(self, rollout_id: str) -> OpenedAttempt:
         asked = OpenRequest(rollout_id=rollout_id, try_number=1, execution="x", worker_id="w")
@@ -73,7 +80,7 @@ async def parts(database: Database, folder: Path) -> AsyncGenerator[Parts]:
         engine = await stack.enter_async_context(fake_engine(folder / "e.sock"))
         provider = await stack.enter_async_context(fake_provider())
         service = await PostgresStore.create(database, GATEWAY)
-        url = await stack.enter_async_context(store_service(service, database))
+        url = await stack.enter_async_context(store_service(service, database, gateway_url=GATEWAY))
         found = Parts(database, await stack.enter_async_context(StoreClient(url, TOKEN)), provider, engine)
         client = await stack.enter_async_context(listening_gateway(found.store, environment={}))
         found.origin = client.origin
@@ -99,10 +106,10 @@ async def test_a_rollout_of_no_run_gets_the_model_of_its_resources_through_the_g
         assert KEY not in str(attempt)
 
 
-async def test_a_rollout_of_no_run_without_a_model_is_told_so_at_once(database: Database, tmp_path: Path) -> None:
+async def test_a_rollout_of_no_run_without_a_model_gets_an_error_at_once(database: Database, tmp_path: Path) -> None:
     async with parts(database, tmp_path) as found:
         attempt = await found.enqueue({"prompt": PromptTemplate(template="{x}")})
-        with pytest.raises(openai.InternalServerError, match="belongs to no run, and 'policy' is not a model"):
+        with pytest.raises(openai.InternalServerError, match="no run that has engines, and 'policy' is not a model"):
             await found.ask(attempt.base_url, attempt.token, "policy")
         assert await found.recorded() == []
 
@@ -128,8 +135,7 @@ async def test_a_proxy_among_the_resources_of_a_run_is_reached_through_the_gatew
     async with parts(database, tmp_path) as found:
         await seed_run(database)
         await seed_rollout(database, "ro")
-        await seed_engine(database)
-        await database.pool.execute("update engines set url = $1", found.engine.url)
+        await found.serve(0)
         judge = ProxyLLM(endpoint=found.provider.url, model="policy", api_key=KEY)
         outside = await PostgresLightningStore.create(database)
         await outside.update_resources("rs-1", {"judge": judge})
@@ -145,3 +151,55 @@ async def test_a_proxy_among_the_resources_of_a_run_is_reached_through_the_gatew
         assert (found.provider.paths, found.provider.requests[0]["model"]) == ([path], "policy")
         assert await found.recorded() == [("upstream:judge", "judge/policy"), ("engine-1", "policy")]
         assert len(found.engine.requests) == 1
+
+
+async def test_a_rollout_from_outside_is_served_by_the_newest_version_of_its_run(
+    database: Database, tmp_path: Path
+) -> None:
+    async with parts(database, tmp_path) as found:
+        await seed_run(database)
+        await found.serve(3, "old")
+        await found.serve(4, "new")
+        outside = await PostgresLightningStore.create(database)
+        model = LLM(endpoint=found.provider.url, model="gpt-5", api_key=KEY)
+        added = await outside.add_resources({"main_llm": model})
+        asked: dict[str, Any] = {"run": "demo", "resources_id": added.resources_id}
+        driven = await outside.enqueue_rollout("x", dispatch=Dispatch(by="workflow", agent="outside"), **asked)
+        attempt = await found.open(driven.rollout_id)
+        await outside.enqueue_rollout("x", **asked)
+        await outside.aclose()
+        async with LightningStoreClient(found.store.url, TOKEN) as runner:
+            claim = await runner.dequeue_rollout()
+            assert claim is not None
+            given = await runner.get_resources_by_id(claim.resources_id or "")
+        assert given is not None
+        policy = given.resources["main_llm"]
+        assert isinstance(policy, LLM)
+        for address, key, named in (
+            (attempt.base_url, attempt.token, attempt.model),
+            (policy.endpoint, policy.api_key, policy.model),
+        ):
+            assert await found.ask(address, key, named)
+        assert (found.provider.requests, len(found.engine.requests)) == ([], 2)
+        rows = await database.pool.fetch("select * from generations")
+        assert {(row["engine_id"], row["model"], row["version_start"], row["version_end"]) for row in rows} == {
+            ("new", "policy", 4, 4)
+        }
+        assert {row["attempt_id"] for row in rows} == {attempt.attempt_id, claim.attempt.attempt_id}
+        assert all(row["token_ids"] and row["logprobs"] for row in rows)
+
+
+async def test_a_rollout_from_outside_of_a_run_without_engines_calls_the_model_of_its_resources(
+    database: Database, tmp_path: Path
+) -> None:
+    async with parts(database, tmp_path) as found:
+        await seed_run(database, model=None)
+        outside = await PostgresLightningStore.create(database)
+        model = LLM(endpoint=found.provider.url, model="gpt-5", api_key=KEY)
+        added = await outside.add_resources({"main_llm": model})
+        dispatch = Dispatch(by="workflow", agent="outside")
+        made = await outside.enqueue_rollout("x", dispatch=dispatch, run="demo", resources_id=added.resources_id)
+        await outside.aclose()
+        attempt = await found.open(made.rollout_id)
+        assert await found.ask(attempt.base_url, attempt.token, "policy") == "".join(WORDS)
+        assert await found.recorded() == [("upstream:main_llm", "gpt-5")]

@@ -15,7 +15,6 @@ import aiohttp
 import pytest
 
 from relight.llm_proxy.server import address, bind
-from relight.observability import reporting
 from relight.settings import Settings
 from relight.store.attempts.client import StoreClient
 from relight.store.attempts.postgres import PostgresStore
@@ -29,9 +28,10 @@ from tests.support.store_service import TOKEN, store_service
 
 RUN = """
 import logging
+import uvloop
 from relight.cli.event_loop import run_service
 from relight.errors import RelightError
-from relight.llm_proxy.server import run, serve
+from relight.llm_proxy.server import serve
 from relight.settings import load_settings
 logging.basicConfig(level="INFO")
 try:
@@ -39,7 +39,7 @@ try:
 except RelightError as error:
     raise SystemExit(f"error: {{error}}")
 """
-BARE = 'run(load_settings(), "127.0.0.1", {port})'
+BARE = 'uvloop.run(serve(load_settings(), "127.0.0.1", {port}))'
 COMMAND = 'run_service(serve(load_settings(), "127.0.0.1", {port}))'
 """As `relight gateway` does, which has its own say on signals."""
 
@@ -89,7 +89,7 @@ async def store_url(database: Database, engine: FakeEngine) -> AsyncGenerator[st
 
 
 @pytest.mark.parametrize("run", [BARE, COMMAND], ids=["bare", "command"])
-async def test_a_call_under_way_ends_and_is_on_record_when_the_gateway_is_told_to_end(
+async def test_a_call_in_progress_ends_and_is_recorded_when_the_gateway_is_stopped(
     store_url: str, engine: FakeEngine, database: Database, run: str
 ):
     proceed = asyncio.Event()
@@ -117,11 +117,7 @@ async def test_a_call_under_way_ends_and_is_on_record_when_the_gateway_is_told_t
     assert [(row["delivered"], row["version_start"], len(row["token_ids"])) for row in rows] == [("yes", 0, 4)]
 
 
-async def test_a_gateway_reports_the_calls_that_it_is_at(
-    store_url: str, engine: FakeEngine, database: Database, monkeypatch: pytest.MonkeyPatch
-):
-    for name in ("REPORT_SECONDS", "SHORTEST_SECONDS"):
-        monkeypatch.setattr(reporting, name, 0.1)
+async def test_a_gateway_reports_its_calls_in_progress(store_url: str, engine: FakeEngine, database: Database):
     proceed = asyncio.Event()
 
     async def slow(*arguments: object):
@@ -133,7 +129,7 @@ async def test_a_gateway_reports_the_calls_that_it_is_at(
         return await database.pool.fetchval(text, status)
 
     engine.behave(slow)
-    async with StoreClient(store_url, TOKEN) as store, listening_gateway(store) as gateway:
+    async with StoreClient(store_url, TOKEN) as store, listening_gateway(store, report_seconds=(0.1, 0.1)) as gateway:
         asked = OpenRequest(rollout_id="ro", try_number=1, execution="x", worker_id="w")
         attempt = (await store.open_attempt(asked)).attempt
         assert attempt is not None
@@ -152,7 +148,7 @@ async def test_a_gateway_reports_the_calls_that_it_is_at(
             assert (await call).status == 200
 
 
-async def test_a_stream_under_way_ends_and_is_on_record_when_the_gateway_is_told_to_end(
+async def test_a_stream_in_progress_ends_and_is_recorded_when_the_gateway_is_stopped(
     store_url: str, engine: FakeEngine, database: Database
 ):
     async with StoreClient(store_url, TOKEN) as store, gateway_process(store_url, 0, run=COMMAND) as process:
@@ -176,7 +172,7 @@ async def test_a_stream_under_way_ends_and_is_on_record_when_the_gateway_is_told
     assert await database.pool.fetchval("select count(*) from generations where delivered <> 'no' and complete") == 1
 
 
-async def test_a_call_that_waits_for_an_engine_is_sent_away_when_the_gateway_is_told_to_end(
+async def test_a_call_that_waits_for_an_engine_is_refused_when_the_gateway_is_stopped(
     store_url: str, database: Database
 ):
     async with StoreClient(store_url, TOKEN) as store, gateway_process(store_url, 0, run=COMMAND) as process:
@@ -218,7 +214,7 @@ async def test_a_port_in_use_is_one_clear_error(store_url: str):
     assert said.decode().startswith(f"error: the gateway can't listen on 127.0.0.1:{port}: Address already in use")
 
 
-async def test_a_wrong_admin_token_is_told_at_the_start_and_not_blamed_on_agents(store_url: str):
+async def test_a_wrong_admin_token_is_reported_at_the_start_and_not_as_an_agents_error(store_url: str):
     async with gateway_process(store_url, 0, token="wrong") as process:
         _, said = await process.communicate()
     assert process.returncode == 1
@@ -231,6 +227,6 @@ async def test_several_gateways_listen_side_by_side(store_url: str):
         assert await url_of(one) != await url_of(other)
 
 
-def test_it_listens_where_agents_are_sent():
+def test_it_listens_at_the_address_that_agents_are_given():
     assert address(Settings(gateway_url="http://10.0.0.7:4748")) == ("10.0.0.7", 4748)
     bind("127.0.0.1", 0).close()

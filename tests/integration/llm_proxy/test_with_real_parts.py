@@ -46,7 +46,7 @@ async def stored_response(served: Served, call_number: int) -> Any:
     return unpack_body(body)
 
 
-async def test_streams_reach_both_kinds_of_client_and_are_on_record_alike(served: Served):
+async def test_streams_reach_both_kinds_of_client_and_are_recorded_alike(served: Served):
     def ask() -> str:
         with openai.OpenAI(**served.address) as client:
             stream = client.chat.completions.create(model="policy", messages=QUESTION, stream=True)

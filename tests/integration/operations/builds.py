@@ -13,7 +13,7 @@ from pathlib import Path
 import relight
 
 HERE = Path(relight.__file__).parents[1]
-OLD = "        number = self.rollout.first_try\n"
+OLD = "        number, config = self.rollout.first_try, self.rollout.config\n"
 NEW = OLD + "        await workflow.sleep(timedelta(milliseconds=20))\n"
 """A timer before the first attempt: a command that histories of the other build don't have."""
 

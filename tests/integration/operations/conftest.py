@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from relight.store.database import Database
-from tests.support.postgres import create_database
+from tests.support.postgres import as_role, create_database
 from tests.support.small_run import play_small_run
 
 
 @pytest.fixture
 async def finished(postgres_url: str, tmp_path: Path) -> AsyncGenerator[Database]:
     """A database of its own with a finished run."""
-    database = await Database.connect(await create_database(postgres_url))
+    database = await Database.connect(as_role(await create_database(postgres_url)))
     await play_small_run(database, tmp_path)
     yield database
     await database.close()

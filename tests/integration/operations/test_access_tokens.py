@@ -7,7 +7,7 @@ import json
 import subprocess
 import sys
 from base64 import b64encode
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,16 +16,18 @@ import pytest
 from fastapi.routing import APIRoute
 
 from relight.errors import ConfigError, ConflictError, ForbiddenError, NotFoundError
-from relight.store.access_tokens import Role, create_token, list_tokens, parse_lifetime, revoke_token
+from relight.store.access_tokens import RUNNER_NAME, Role, create_token, list_tokens, parse_lifetime, revoke_token
+from relight.store.attempts.attempt_tokens import runner_token, token_hash
 from relight.store.attempts.client import StoreClient
 from relight.store.attempts.postgres import PostgresStore
-from relight.store.attempts.tokens import token_hash
 from relight.store.client import LightningStoreClient
 from relight.store.database import Database
 from relight.store_api.app import create_app
 from relight.store_api.backends import PostgresBackend
-from relight.store_api.grants import CONTENT, GRANT_KEY, Grant, Grants
-from relight.types.wire import OpenedAttempt, OpenRequest, WorkerReport
+from relight.store_api.grants import CONTENT, GRANT_KEY, OF_AGENTS, Grant, Grants
+from relight.types.names import RUNNER_QUEUE, runner_queue
+from relight.types.store import Dispatch
+from relight.types.wire import FinishRequest, OpenedAttempt, OpenRequest, WorkerReport
 from tests.support.orchestration import eventually
 from tests.support.otlp import make_request, make_span
 from tests.support.seeds import RUN, seed_engine, seed_rollout, seed_run
@@ -33,6 +35,7 @@ from tests.support.store_kit import PostgresKit, call, opened
 from tests.support.store_service import TOKEN, store_service
 
 OTHER = "other"
+OWN_QUEUE = runner_queue(RUNNER_QUEUE, "calculator")
 WRITING = ("POST", "PUT", "DELETE", "PATCH")
 PROTOBUF = {"Content-Type": "application/x-protobuf"}
 
@@ -47,9 +50,12 @@ class Bench:
     mine: OpenedAttempt
     foreign: OpenedAttempt
 
-    async def token(self, role: str = "viewer", run: str | None = None, seconds: float | None = 3600) -> str:
+    async def token(
+        self, role: str = "viewer", run: str | None = None, seconds: float | None = 3600, agents: Sequence[str] = ()
+    ) -> str:
         count = await self.database.pool.fetchval("select count(*) from tokens")
-        return await create_token(self.database, f"t{count}", Role(role), run=run, seconds=seconds)
+        options: dict[str, Any] = {"run": run, "agents": agents, "seconds": seconds}
+        return await create_token(self.database, f"t{count}", Role(role), **options)
 
     async def ask(
         self, token: str, method: str, path: str, body: Any = None, data: bytes | None = None
@@ -91,7 +97,7 @@ def _filled(path: str) -> str:
 
 
 @pytest.mark.parametrize("ending", ["expired", "revoked", "unknown"])
-async def test_a_token_that_has_ended_is_refused_everywhere_and_told_why(bench: Bench, ending: str) -> None:
+async def test_an_expired_token_is_refused_everywhere_with_the_reason(bench: Bench, ending: str) -> None:
     token = await bench.token("admin", seconds=0 if ending == "expired" else None)
     if ending == "revoked":
         await revoke_token(bench.database, "t0")
@@ -143,7 +149,62 @@ async def test_a_runner_writes_attempts_and_gives_no_commands(bench: Bench) -> N
         assert (await bench.ask(token, method, path, {}))[0] == 403, path
 
 
-async def test_an_admin_s_token_does_what_the_admin_token_does(bench: Bench) -> None:
+async def test_a_runner_records_no_model_calls_and_a_gateway_ends_no_attempts(bench: Bench) -> None:
+    runner, gateway = await bench.token("runner"), await bench.token("gateway")
+    record = call(bench.mine).model_dump(mode="json")
+    finish = {"attempt_id": bench.mine.attempt_id, "fence": bench.mine.fence, "reward": 1.0}
+    for token, path, body, status in (
+        (runner, "/v1/relight/gateway/generations", {"items": [record]}, 403),
+        (gateway, "/v1/relight/attempts/finish", finish, 403),
+        (gateway, "/v1/agl/rollouts", {}, 403),
+        (gateway, "/v1/relight/gateway/generations", {"items": [record]}, 200),
+        (runner, "/v1/relight/attempts/finish", finish, 200),
+    ):
+        assert (await bench.ask(token, "POST", path, body))[0] == status, path
+    for token, kind in ((runner, "runner"), (gateway, "gateway")):
+        report = {"worker_id": kind, "kind": kind, "host": "h"}
+        assert (await bench.ask(token, "POST", "/v1/relight/workers", report))[0] == 200
+
+
+async def test_a_runners_token_of_some_agents_is_good_for_their_attempts_alone(bench: Bench) -> None:
+    await bench.database.pool.execute("update runs set file = file || '{\"agent\": \"search\"}' where run = 'other'")
+    token = await bench.token("runner", agents=["calculator"])
+    mine, foreign = bench.mine, bench.foreign
+    async with StoreClient(bench.url, token, retry_seconds=1) as client:
+        again = OpenRequest(rollout_id=mine.rollout_id, try_number=1, execution="x2", worker_id="w")
+        assert (await client.open_attempt(again)).state == "opened"
+        for request in (
+            client.open_attempt(again.model_copy(update={"rollout_id": foreign.rollout_id})),
+            client.finish_attempt(FinishRequest(attempt_id=foreign.attempt_id, fence=foreign.fence, reward=1.0)),
+            client.transcript(foreign.attempt_id),
+        ):
+            with pytest.raises(ForbiddenError, match="is limited to agents calculator"):
+                await request
+        await client.register_worker(WorkerReport(worker_id="w", kind="runner", host="h"))
+    for method, path in sorted(all_routes(bench.database)):
+        status, _ = await bench.ask(token, method, path, {})
+        assert status == 403 or OF_AGENTS.fullmatch(path), (method, path)
+
+
+async def test_the_token_that_a_runner_derives_is_a_runners_until_the_admin_token_changes(bench: Bench) -> None:
+    derived = runner_token(TOKEN)
+    assert TOKEN not in derived
+    assert runner_token(derived) == derived
+    async with StoreClient(bench.url, derived) as client:
+        await client.heartbeat(bench.mine.attempt_id, bench.mine.fence, "runner-1")
+    assert (await bench.ask(derived, "POST", "/v1/relight/runs/demo/pause?wait=0", {}))[0] == 403
+    changed = Grants(bench.database, runner_token("another"))
+    await changed.admit(runner_token("another"), {"method": "GET", "path": "/readyz"})
+    states = sorted((token.name, token.state) for token in await list_tokens(bench.database))
+    assert states == [(RUNNER_NAME, "revoked"), (RUNNER_NAME, "valid")]
+
+    async def refused() -> bool:
+        return (await bench.ask(derived, "GET", "/readyz"))[0] == 401
+
+    await eventually(refused, 5)
+
+
+async def test_an_admins_token_does_what_the_admin_token_does(bench: Bench) -> None:
     token = await bench.token("admin")
     for method, path in sorted(all_routes(bench.database)):
         if path.endswith("/events"):
@@ -152,7 +213,7 @@ async def test_an_admin_s_token_does_what_the_admin_token_does(bench: Bench) -> 
         assert status not in (401, 403), (method, path)
 
 
-async def test_a_token_is_good_by_basic_as_its_user_s_password(bench: Bench) -> None:
+async def test_a_token_is_accepted_as_a_basic_password(bench: Bench) -> None:
     token = await bench.token()
     for user, status in (("relight", 200), ("x", 401)):
         header = {"Authorization": "Basic " + b64encode(f"{user}:{token}".encode()).decode()}
@@ -228,23 +289,23 @@ def filled(value: Any, attempt: OpenedAttempt) -> Any:
     return [filled(item, attempt) for item in value] if isinstance(value, list) else value
 
 
-async def test_a_token_of_a_run_is_good_for_what_belongs_to_it(bench: Bench) -> None:
+async def test_a_token_of_a_run_permits_what_belongs_to_it(bench: Bench) -> None:
     token = await bench.token("admin", RUN)
     for method, path, body in OWN:
         status, text = await bench.ask(token, method, filled(path, bench.mine), filled(body, bench.mine))
         assert status in (200, 201, 202), (method, path, status, text)
 
 
-async def test_a_token_of_a_run_is_good_for_nothing_of_another(bench: Bench) -> None:
+async def test_a_token_of_a_run_permits_nothing_of_another_run(bench: Bench) -> None:
     token = await bench.token("admin", RUN)
     for method, path, body in OWN:
         status, text = await bench.ask(token, method, filled(path, bench.foreign), filled(body, bench.foreign))
-        assert (status, "is good for run demo alone" in text) == (403, True), (method, path, status, text)
+        assert (status, "is limited to run demo" in text) == (403, True), (method, path, status, text)
     assert await bench.database.pool.fetchval("select not paused from runs where run = 'other'")
 
 
-async def test_a_token_of_a_run_is_refused_where_a_part_is_another_s(bench: Bench) -> None:
-    token = await bench.token("runner", RUN)
+async def test_a_token_of_a_run_is_refused_where_an_item_is_of_another_run(bench: Bench) -> None:
+    token = await bench.token("admin", RUN)
     mine, foreign = bench.mine, bench.foreign
     for path, body in (
         ("/v1/agl/waits/rollouts", {"rollout_ids": [mine.rollout_id, foreign.rollout_id]}),
@@ -254,7 +315,7 @@ async def test_a_token_of_a_run_is_refused_where_a_part_is_another_s(bench: Benc
         assert (await bench.ask(token, "POST", path, body))[0] == 403, path
 
 
-async def test_no_route_answers_a_token_of_a_run_about_what_is_not_of_it(bench: Bench) -> None:
+async def test_no_route_shows_a_token_of_a_run_what_is_not_of_that_run(bench: Bench) -> None:
     token = await bench.token("admin", RUN)
     for method, path in sorted(all_routes(bench.database)):
         about_nothing = path in ("/readyz", "/v1/agl/health", "/v1/agl/capabilities", "/v1/traces")  # {} has no spans
@@ -268,7 +329,7 @@ async def test_no_route_answers_a_token_of_a_run_about_what_is_not_of_it(bench: 
         assert (await bench.ask(token, "POST", f"/v1/relight/runs/demo/{action}", {}))[0] == 403
 
 
-async def test_a_search_by_a_token_of_a_run_finds_that_run_s_rollouts_alone(bench: Bench) -> None:
+async def test_a_search_by_a_token_of_a_run_finds_that_runs_rollouts_alone(bench: Bench) -> None:
     async with LightningStoreClient(bench.url, await bench.token("viewer", RUN)) as client:
         assert [rollout.rollout_id for rollout in await client.query_rollouts()] == ["r1"]
         either = await client.query_rollouts(rollout_id_in=["o1"], rollout_id_contains="1", filter_logic="or")
@@ -277,6 +338,57 @@ async def test_a_search_by_a_token_of_a_run_finds_that_run_s_rollouts_alone(benc
             await client.query_rollouts(run=OTHER)
     _, text = await bench.ask(await bench.token("viewer", RUN), "GET", "/v1/agl/rollouts")
     assert [rollout["rollout_id"] for rollout in json.loads(text)["items"]] == ["r1"]
+
+
+async def test_what_a_token_of_a_run_enqueues_belongs_to_the_run(bench: Bench) -> None:
+    async with LightningStoreClient(bench.url, await bench.token("runner", RUN), retry_seconds=1) as client:
+        made = await client.enqueue_rollout("x", idempotency_key="k")
+        named = await client.enqueue_rollout("y", run=RUN, resources_id="rs-1")
+        assert [(one.run, one.resources_id) for one in (made, named)] == [(RUN, None), (RUN, "rs-1")]
+        assert (await client.get_rollout_by_id(made.rollout_id)) == made
+        assert (await client.cancel_rollout(made.rollout_id)).status == "cancelled"
+        with pytest.raises(ForbiddenError, match=r"run: 'other' is not the run of token t0.*leave `run` out"):
+            await client.enqueue_rollout("x", run=OTHER)
+    async with LightningStoreClient(bench.url, TOKEN) as admin:
+        other = await admin.enqueue_rollout("x", run=OTHER, idempotency_key="k")
+    assert other.rollout_id != made.rollout_id  # a key of one run's token is no other's
+
+
+async def test_a_token_of_a_run_enqueues_for_the_queues_of_its_runs_agent_alone(bench: Bench) -> None:
+    await bench.database.pool.execute("""update runs set file = file || '{"grader": "judge"}' where run = 'demo'""")
+    async with LightningStoreClient(bench.url, await bench.token("runner", RUN), retry_seconds=1) as client:
+        for dispatch in (Dispatch(by="workflow", agent="judge"), Dispatch(by="workflow", task_queue=OWN_QUEUE)):
+            assert (await client.enqueue_rollout("x", dispatch=dispatch)).run == RUN
+        for dispatch in (Dispatch(by="workflow", agent="search"), Dispatch(by="workflow", task_queue="gpu-host")):
+            with pytest.raises(ForbiddenError, match=r"dispatch: task queue .* is not that of the agent or the grader"):
+                await client.enqueue_rollout("x", dispatch=dispatch)
+
+
+async def test_a_token_of_a_run_names_no_resources_of_another(bench: Bench) -> None:
+    token = await bench.token("admin", RUN)
+    message = "resources_id: 'rs-other' is not of run demo.*leave `resources_id` out"
+    async with LightningStoreClient(bench.url, token, retry_seconds=1) as client:
+        with pytest.raises(ForbiddenError, match=message):
+            await client.enqueue_rollout("x", resources_id="rs-other")
+        made = await client.enqueue_rollout("x")
+        with pytest.raises(ForbiddenError, match=message):
+            await client.update_rollout(made.rollout_id, resources_id="rs-other")
+        assert (await client.update_rollout(made.rollout_id, resources_id="rs-1")).resources_id == "rs-1"
+    path = "/v1/relight/runs/demo/update_resources?wait=0"
+    status, text = await bench.ask(token, "POST", path, {"resources_id": "rs-other"})
+    assert (status, "rs-other" in text) == (403, True)
+    await bench.database.pool.execute("update runs set resources_id = 'rs-mine' where run = 'demo'")
+    for value in ({"resources_id": "rs-1"}, {"resources_id": "rs-mine"}, {"resources": {}}):
+        status, text = await bench.ask(token, "POST", path, value)
+        assert status == 202, (value, text)
+
+
+async def test_a_rollout_of_a_run_is_never_pinned_to_the_newest_resources_of_all(bench: Bench) -> None:
+    async with LightningStoreClient(bench.url, await bench.token("runner", RUN)) as client:
+        made = await client.enqueue_rollout("x", resources_id="rs-1")
+        await client.update_rollout(made.rollout_id, resources_id=None)
+        attempt = await client.start_attempt(made.rollout_id)
+    assert (attempt.resources_id, attempt.resources_version) == (None, None)
 
 
 async def test_a_runner_with_a_token_of_its_run_reports_itself_and_no_other_process(bench: Bench) -> None:
@@ -289,7 +401,20 @@ async def test_a_runner_with_a_token_of_its_run_reports_itself_and_no_other_proc
     assert await bench.database.pool.fetchval("select array_agg(worker_id) from workers") == ["w1"]
 
 
-async def test_spans_of_another_run_than_the_token_s_are_left_out(bench: Bench) -> None:
+async def test_a_runner_with_a_token_of_its_run_takes_neither_the_name_nor_the_rollouts_of_others(bench: Bench) -> None:
+    async with StoreClient(bench.url, TOKEN) as client:
+        await client.register_worker(WorkerReport(worker_id="gpu", kind="gpu-worker", host="h"))
+    async with StoreClient(bench.url, await bench.token("runner", RUN), retry_seconds=1) as client:
+        await client.register_worker(WorkerReport(worker_id="w1", kind="runner", host="h", current_rollout_id="r1"))
+        for worker_id, rollout_id in (("gpu", "r1"), ("w1", "o1")):
+            report = WorkerReport(worker_id=worker_id, kind="runner", host="h", current_rollout_id=rollout_id)
+            with pytest.raises(ForbiddenError, match="is limited to run demo"):
+                await client.register_worker(report)
+    kinds = await bench.database.pool.fetch("select worker_id, kind, rollout_id from workers order by worker_id")
+    assert [tuple(row) for row in kinds] == [("gpu", "gpu-worker", None), ("w1", "runner", "r1")]
+
+
+async def test_spans_of_another_run_than_the_tokens_are_left_out(bench: Bench) -> None:
     token = await bench.token("runner", RUN)
     foreign = make_request([make_span(1)], bench.foreign.rollout_id, bench.foreign.attempt_id)
     status, _ = await bench.ask(token, "POST", "/v1/traces", data=foreign.SerializeToString())
@@ -313,7 +438,7 @@ async def test_a_long_request_ends_with_its_token(database: Database) -> None:
     unending.cancel()
 
 
-async def test_a_token_s_text_is_kept_nowhere(database: Database) -> None:
+async def test_a_tokens_text_is_kept_nowhere(database: Database) -> None:
     text = await create_token(database, "ci", Role.RUNNER, run=RUN, seconds=60)
     row = dict(await database.pool.fetchrow("select * from tokens"))
     assert row["token_hash"] == token_hash(text)
@@ -334,8 +459,13 @@ async def test_a_name_is_free_again_once_its_token_is_revoked(database: Database
         await revoke_token(database, "ci")
 
 
+async def test_only_a_runners_token_can_be_limited_to_agents(database: Database) -> None:
+    with pytest.raises(ConfigError, match="agent: only a runner's token"):
+        await create_token(database, "ci", Role.ADMIN, agents=["calculator"])
+
+
 @pytest.mark.parametrize(("name", "run"), [("", None), ("a b", None), ("ci", "A/B"), ("x" * 64, None)])
-async def test_what_is_no_name_is_refused(database: Database, name: str, run: str | None) -> None:
+async def test_an_invalid_name_is_refused(database: Database, name: str, run: str | None) -> None:
     with pytest.raises(ConfigError, match="is no name"):
         await create_token(database, name, Role.VIEWER, run=run)
 
@@ -343,12 +473,12 @@ async def test_what_is_no_name_is_refused(database: Database, name: str, run: st
 @pytest.mark.parametrize(
     ("text", "seconds"), [("90m", 5400), ("12h", 43200), ("7d", 604800), ("4w", 2419200), ("never", None)]
 )
-def test_a_lifetime_is_read(text: str, seconds: float | None) -> None:
+def test_a_lifetime_is_parsed(text: str, seconds: float | None) -> None:
     assert parse_lifetime(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "7", "0d", "-1d", "7 days", "1y", "9999999d"])
-def test_what_is_no_lifetime_is_refused(text: str) -> None:
+def test_an_invalid_lifetime_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="7d"):
         parse_lifetime(text)
 

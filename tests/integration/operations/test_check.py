@@ -54,9 +54,11 @@ BREAKS_SECOND = {
     "engine_loads": "insert into engine_loads (engine_id, load, run, policy, version) values ('e', 9, 'small', 'x', 0)",
 }
 BREAKS = {
-    "ledger_repeats": f"{ADD_RUN} insert into step_rollouts select 'other', step, rollout_id, attempt_id, group_number,"
-    f" reward, grader, advantage from step_rollouts where attempt_id = {LEDGERED}",
-    "ledger_counted": f"update rollouts set counted = 'none' where rollout_id = {ROLLOUT}",
+    "rollouts_outside": "insert into rollouts (rollout_id, kind, run) select 'x', 'external', run from runs",
+    "ledger_repeats": f"{ADD_RUN} insert into step_rollouts (run, step, rollout_id, attempt_id, group_number, reward)"
+    f" select 'other', step, rollout_id, attempt_id, group_number, reward from step_rollouts"
+    f" where attempt_id = {LEDGERED}",
+    "ledger_final_attempt": f"update rollouts set final_attempt = 'none' where rollout_id = {ROLLOUT}",
     "ledger_owner": f"update step_rollouts set attempt_id = {LOSER} where attempt_id = {LEDGERED}",
     "ledger_ended_well": f"update attempts set status = 'failed', failure_class = 'timeout' where attempt_id ="
     f" {LEDGERED}",
@@ -64,22 +66,23 @@ BREAKS = {
     "ledger_place": f"update rollouts set step = 2, group_number = 9 where rollout_id = {ROLLOUT}",
     "ledger_first": "update steps set batch_hash = null where step = 1",
     "ledger_missing": "delete from step_rollouts where step = 2",
-    "rows_ledgered": f"update training_rows set attempt_id = 'nobody' where attempt_id = {LEDGERED}",
+    "rows_ledgered": f"update training_rows set attempt_id = 'unknown' where attempt_id = {LEDGERED}",
     "rows_numbered": "delete from training_rows where step = 1 and row_number = 1",
     "rows_shape": "update training_rows set mask = '{1}' where step = 1 and row_number = 0",
     "rows_delivered": f"update generations set delivered = 'no' where attempt_id = {LEDGERED} and call_number = 1",
     "rows_model": f"update generations set model = 'judge' where attempt_id = {LEDGERED} and call_number = 1",
     "step_gaps": "update steps set step = 4 where step = 2",
     "step_order": "update steps set status = 'sampled' where step = 1",
-    "step_closed": f"update rollouts set counted = null where rollout_id = {ROLLOUT}",
+    "step_closed": f"update rollouts set final_attempt = null where rollout_id = {ROLLOUT}",
     "step_planned": f"update rollouts set batch = 3 where rollout_id = {ROLLOUT}",
     "step_version": "delete from policy_versions where version = 2",
-    "version_step": "insert into policy_versions values ('small', 3, 99, 'w3', '/x', null)",
+    "version_step": "insert into policy_versions (run, version, fence, weights_hash, export_path)"
+    " values ('small', 3, 99, 'w3', '/x')",
     "version_gaps": "delete from policy_versions where version = 1",
     "version_files": "update policy_versions set export_path = '' where version = 1",
     "version_fences": "update policy_versions set fence = 0 where version = 2",
     "engine_version": "update engines set version = 9",
-    "engine_loads": "insert into engine_loads values ('engine-1', 77, 'small', 9)",
+    "engine_loads": "insert into engine_loads (engine_id, load, run, version) values ('engine-1', 77, 'small', 9)",
     "run_ended": "update runs set finished_at = null",
     "run_finished": "update steps set status = 'ledgered' where step = 2",
     "run_data": "delete from tasks where position = 0",
@@ -89,7 +92,7 @@ BREAKS = {
     "attempts_open": f"drop index attempts_one_open; {ADD_ATTEMPT}",
     "attempts_newest": f"drop index attempts_one_open; {ADD_ATTEMPT} update attempts set ended_at = now() where"
     " attempt_id = 'extra-2'",
-    "attempts_owner": f"update attempts set rollout_id = 'nobody' where attempt_id = {DIED}",
+    "attempts_owner": f"update attempts set rollout_id = 'unknown' where attempt_id = {DIED}",
     "attempts_numbered": f"update rollouts set attempts = 7 where rollout_id = {ROLLOUT}",
     "attempts_fences": f"update attempts set fence = 1000000 where attempt_id = {DIED}",
     "attempts_tokens": f"update attempts set token_hash = (select token_hash from attempts where attempt_id ="
@@ -98,16 +101,16 @@ BREAKS = {
     "attempts_class": f"update attempts set failure_class = null where attempt_id = {DIED}",
     "attempts_reward": f"delete from rewards where attempt_id = {LEDGERED}",
     "rewards_finite": f"update attempts set reward = 'Infinity' where attempt_id = {LEDGERED}",
-    "rewards_owner": f"update rewards set rollout_id = 'nobody' where attempt_id = {LEDGERED}",
+    "rewards_owner": f"update rewards set rollout_id = 'unknown' where attempt_id = {LEDGERED}",
     "rollouts_ended": f"update rollouts set ended_at = null where rollout_id = {ROLLOUT}",
     "rollouts_over": f"update attempts set ended_at = null, status = 'running' where rollout_id = {FAILED}",
     "rollouts_under_way": f"update rollouts set status = 'running' where rollout_id = {ROLLOUT}",
     "rollouts_succeeded": f"update rollouts set reward = 3 where rollout_id = {ROLLOUT}",
     "rollouts_class": f"update rollouts set failure_class = null where rollout_id = {FAILED}",
-    "rollouts_counted": f"update rollouts set counted = 'nobody' where rollout_id = {ROLLOUT}",
-    "rollouts_uncounted": f"update rollouts set counted = 'none' where rollout_id = {FAILED}",
-    "rollouts_task": f"update rollouts set resources_id = 'nobody' where rollout_id = {ROLLOUT}",
-    "generations_owner": f"update generations set rollout_id = 'nobody' where attempt_id = {LEDGERED}",
+    "rollouts_final_attempt": f"update rollouts set final_attempt = 'unknown' where rollout_id = {ROLLOUT}",
+    "rollouts_without_attempt": f"update rollouts set final_attempt = 'none' where rollout_id = {FAILED}",
+    "rollouts_task": f"update rollouts set resources_id = 'unknown' where rollout_id = {ROLLOUT}",
+    "generations_owner": f"update generations set rollout_id = 'unknown' where attempt_id = {LEDGERED}",
     "generations_bodies": "delete from bodies where hash = (select request from generations limit 1)",
     "generations_tokens": f"update generations set logprobs = '{{0}}' where attempt_id = {LEDGERED}",
     "generations_versions": f"update generations set version_end = 9 where attempt_id = {LEDGERED}",
@@ -123,8 +126,9 @@ BREAKS = {
     "outbox_once": "insert into outbox (workflow_type, workflow_id, task_queue, input)"
     " select 'RolloutWorkflow', 'rollout/x', 'q', '{}' from generate_series(1, 2)",
     "outbox_rollout": "insert into outbox (workflow_type, workflow_id, task_queue, input)"
-    " values ('RolloutWorkflow', 'rollout/nobody', 'q', '{}')",
-    "leases_fences": "insert into leases select 'other', fence, holder, expires_at from leases",
+    " values ('RolloutWorkflow', 'rollout/unknown', 'q', '{}')",
+    "leases_fences": "insert into leases (name, fence, holder, expires_at)"
+    " select 'other', fence, holder, expires_at from leases",
 }
 
 
@@ -149,11 +153,11 @@ async def store_of_a_run(url_of_a_run: str) -> AsyncGenerator[Database]:
     await database.close()
 
 
-async def test_a_store_that_holds_a_finished_run_breaks_nothing(store_of_a_run: Database) -> None:
+async def test_every_invariant_holds_for_a_finished_run(store_of_a_run: Database) -> None:
     assert await check_store(store_of_a_run) == []
 
 
-async def test_a_store_breaks_nothing_at_any_point_of_a_run(database: Database, tmp_path: Path) -> None:
+async def test_every_invariant_holds_at_any_point_of_a_run(database: Database, tmp_path: Path) -> None:
     run = SmallRun(database, await PostgresStore.create(database, "http://gateway"), tmp_path)
     assert await check_store(database) == []
     await run.begin()
@@ -173,21 +177,22 @@ async def test_a_store_breaks_nothing_at_any_point_of_a_run(database: Database, 
     assert await check_store(database) == []
 
 
-async def test_a_replay_consumes_what_its_parent_did(store_of_a_run: Database) -> None:
+async def test_every_invariant_holds_for_a_replay(store_of_a_run: Database) -> None:
     replay = (
         "insert into runs (run, file, driver, total_steps, train_dataset, parent_run, parent_step, replays)"
         " select 'again', file, driver, 1, train_dataset, run, 0, true from runs;"
-        "insert into steps select 'again', step, status, plan, resources_id, batches, batch_hash from steps"
-        " where step = 1;"
-        "insert into policy_versions select 'again', version, fence, weights_hash, export_path from policy_versions;"
-        "insert into step_rollouts select 'again', step, rollout_id, attempt_id, group_number, reward, grader,"
-        " advantage from step_rollouts where step = 1"
+        "insert into steps (run, step, status, plan, resources_id, batches, batch_hash)"
+        " select 'again', step, status, plan, resources_id, batches, batch_hash from steps where step = 1;"
+        "insert into policy_versions (run, version, fence, weights_hash, export_path)"
+        " select 'again', version, fence, weights_hash, export_path from policy_versions;"
+        "insert into step_rollouts (run, step, rollout_id, attempt_id, group_number, reward)"
+        " select 'again', step, rollout_id, attempt_id, group_number, reward from step_rollouts where step = 1"
     )
     found = {violation.invariant for violation in await broken_by(store_of_a_run, replay)}
     assert not {name for name in found if name.startswith("ledger")}
 
 
-def test_every_invariant_says_what_it_is_and_has_a_row_that_breaks_it() -> None:
+def test_every_invariant_has_a_description_and_a_row_that_breaks_it() -> None:
     assert BREAKS.keys() == invariants().keys()
     assert all(head_comment(query).endswith(".") for query in invariants().values())
 
@@ -206,7 +211,7 @@ async def test_a_second_policy_of_a_run_has_versions_ledger_rows_lease_and_engin
 
 
 @pytest.mark.parametrize("name", BREAKS_SECOND)
-async def test_what_another_policy_has_makes_up_for_nothing(store_of_a_run: Database, name: str) -> None:
+async def test_the_rows_of_another_policy_do_not_mend_a_violation(store_of_a_run: Database, name: str) -> None:
     found = {
         violation.invariant: violation for violation in await broken_by(store_of_a_run, SECOND + BREAKS_SECOND[name])
     }
@@ -226,7 +231,7 @@ async def broken_by(database: Database, sql: str) -> list[Violation]:
             await transaction.rollback()
 
 
-async def test_a_violation_names_the_first_rows_and_that_there_are_more(store_of_a_run: Database) -> None:
+async def test_a_violation_names_its_first_rows_and_whether_there_are_more(store_of_a_run: Database) -> None:
     many = "insert into metrics select 'small', 1, 'm' || n, 'NaN' from generate_series(1, 100) n"
     (violation,) = await broken_by(store_of_a_run, many)
     assert (violation.invariant, len(violation.rows), violation.more) == ("metrics_finite", MAX_ROWS, True)

@@ -28,7 +28,9 @@ async def often_failing(attempt: OpenedAttempt) -> FinishRequest:
     return await always_right(attempt)
 
 
-async def test_a_store_breaks_nothing_while_a_run_plays(temporal: Client, database: Database, tmp_path: Path) -> None:
+async def test_every_invariant_holds_while_a_run_is_in_progress(
+    temporal: Client, database: Database, tmp_path: Path
+) -> None:
     write_tasks(tmp_path)
     async with cluster(temporal, database, tmp_path, often_failing) as stack:
         handle = await stack.start("checked", run_file(rollout={"max_attempts": 2, "retry_condition": ["agent_error"]}))
@@ -41,7 +43,7 @@ async def test_a_store_breaks_nothing_while_a_run_plays(temporal: Client, databa
     assert await database.pool.fetchval("select count(*) from step_rollouts") > 0
 
 
-async def test_a_store_breaks_nothing_when_a_run_is_cancelled(
+async def test_every_invariant_holds_when_a_run_is_cancelled(
     temporal: Client, database: Database, tmp_path: Path
 ) -> None:
     opened = asyncio.Event()

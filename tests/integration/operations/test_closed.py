@@ -1,4 +1,4 @@
-"""Closed by default: every route of every listener refuses whoever has no business there.
+"""Closed by default: every route of every listener refuses requests without a token for it.
 
 The routes are read from the apps themselves, so one that is added later is asked too.
 """
@@ -30,9 +30,9 @@ from relight.llm_proxy.metrics import Metered
 from relight.llm_proxy.server import bind, configure
 from relight.store.attempts.postgres import PostgresStore
 from relight.store.database import Database
-from relight.store_api import access
 from relight.store_api.app import create_app
 from relight.store_api.backends import PostgresBackend
+from relight.store_api.grants import Principal, principals_of
 from tests.support.gateway import QuietServer
 from tests.support.seeds import seed_engine
 from tests.support.store_kit import PostgresKit, opened
@@ -137,7 +137,7 @@ async def leaks(
     return found
 
 
-async def test_every_route_of_the_store_service_refuses_strangers(
+async def test_every_route_of_the_store_service_refuses_requests_without_a_token(
     kit: PostgresKit, session: aiohttp.ClientSession
 ) -> None:
     app = create_app(PostgresBackend(kit.store, kit.database), token=TOKEN)
@@ -151,9 +151,11 @@ async def test_every_route_of_the_store_service_refuses_strangers(
         assert await leaks(session, url, paths & FOR_AGENTS, others) == []
 
 
-def test_what_is_open_or_for_agents_at_the_store_is_no_more_than_said() -> None:
-    assert set(access.OPEN_PATHS) == OPEN
-    assert set(getattr(access, "AGENT_PATHS", ())) <= FOR_AGENTS
+def test_the_routes_open_to_all_or_to_agents_are_the_listed_ones(kit: PostgresKit) -> None:
+    app = create_app(PostgresBackend(kit.store, kit.database), token=TOKEN)
+    for principal, listed in ((Principal.ANYONE, OPEN), (Principal.ATTEMPT, FOR_AGENTS)):
+        found = {path for path in routes_of(app) for method in METHODS if principal in principals_of(method, path)}
+        assert found == listed
 
 
 async def test_an_attempts_token_writes_no_spans_of_another(kit: PostgresKit, session: aiohttp.ClientSession) -> None:
@@ -184,7 +186,9 @@ async def gateway(kit: PostgresKit) -> AsyncGenerator[str]:
             await serving
 
 
-async def test_every_route_of_the_gateway_refuses_strangers(kit: PostgresKit, session: aiohttp.ClientSession) -> None:
+async def test_every_route_of_the_gateway_refuses_requests_without_a_token(
+    kit: PostgresKit, session: aiohttp.ClientSession
+) -> None:
     mine, other = await opened(kit, "r1"), await opened(kit, "r2")
     paths = {path for path in expand(regex_parser.parse(PATH.pattern)) if PATH.fullmatch(path)}
     tails = {path.removeprefix("/rollout/x/attempt/x/") for path in paths}

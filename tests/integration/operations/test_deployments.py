@@ -140,7 +140,7 @@ async def test_a_run_goes_through_a_new_build_and_back_and_its_rollouts_end_wher
     assert await database.pool.fetchval("select count(*) from attempts") == 24
 
 
-async def test_a_run_that_began_without_versions_goes_on_under_the_first_build(
+async def test_a_run_that_began_without_versions_continues_under_the_first_build(
     temporal: Client, database: Database, tmp_path: Path, command: TemporalCommand, environment: dict[str, str]
 ) -> None:
     write_tasks(tmp_path)

@@ -1,4 +1,4 @@
-"""SIGTERM to the processes of a booted stack, in the middle of what they do: what drains costs nobody anything."""
+"""SIGTERM to the processes of a booted stack, in the middle of what they do: a drain loses no work."""
 
 from __future__ import annotations
 
@@ -91,7 +91,6 @@ async def drained() -> AsyncGenerator[Drained]:
         weights.make_model(folder / "policy")
         (folder / "train.jsonl").write_bytes(orjson.dumps({"question": "7*8?"}))
         told = {
-            gates.VARIABLE: str(known),
             "PYTHONPATH": str(Path(__file__).parents[3]),
             "RELIGHT_DRAIN_SECONDS": str(DRAIN_SECONDS),
             "RELIGHT_ENGINE_MODULE": "tests.chaos.parts.engine",
@@ -99,7 +98,8 @@ async def drained() -> AsyncGenerator[Drained]:
         }
         events: list[StackEvent] = []
         options: dict[str, Any] = {"agents": [f"{AGENTS}:held"], "runners": 2, "flags": {"data_root": folder}}
-        flags = ["--env", gates.VARIABLE, "--env", "PYTHONPATH", "--concurrency", "8"]
+        (folder / "variables").write_text(f"{gates.VARIABLE}={known}\nPYTHONPATH\n")
+        flags = ["--allow-path", str(known), "--env-file", str(folder / "variables"), "--concurrency", "8"]
         with mock.patch.dict(os.environ, told):
             async with EmbeddedStack(folder / "home", runner_flags=flags, on_event=events.append, **options) as stack:
                 await stack.wait_ready()
@@ -113,7 +113,7 @@ async def drained() -> AsyncGenerator[Drained]:
                             gates.open_(known, gate)
 
 
-async def test_attempts_that_end_while_their_runner_drains_are_the_only_ones(drained: Drained) -> None:
+async def test_attempts_that_end_while_their_runner_drains_are_not_repeated(drained: Drained) -> None:
     gates.shut(drained.gates, "agent")
     handle = await drained.start("drained")
     await drained.until_at("agent", 4)

@@ -19,7 +19,8 @@ from relight.observability.metrics import HttpMetrics, exposition, measured
 from relight.store.attempts.postgres import PostgresStore
 from relight.store.database import Database
 from relight.store.group_commit import GroupCommit
-from relight.store_api.metrics import Snapshot
+from relight.store_api.metrics import PostgresFigures
+from relight.types.names import POLICY
 from tests.support.small_run import RUN, SmallRun
 from tests.support.store_service import TOKEN, store_service
 
@@ -101,12 +102,12 @@ async def test_rollouts_runs_and_engines_show_as_postgres_has_them(finished: Dat
     assert value(found, "agl_rollouts_duration_bucket", status="failed", mode="train", le="+Inf") == 2
     assert value(found, "relight_attempts", status="failed", failure_class="infrastructure") == 2
     assert value(found, "relight_runs", status="finished") == 1
-    assert value(found, "relight_engines", run=RUN, state="ready") == 1
-    assert value(found, "relight_engine_version", engine_id="engine-1", run=RUN) == 2
+    assert value(found, "relight_engines", run=RUN, policy=POLICY, state="ready") == 1
+    assert value(found, "relight_engine_version", engine_id="engine-1", run=RUN, policy=POLICY) == 2
     assert value(found, "relight_stored_bytes", part="generations") > 0
 
 
-async def test_a_run_under_way_shows_its_queue_and_its_step(database: Database, tmp_path: Path) -> None:
+async def test_a_run_in_progress_shows_its_queue_and_its_step(database: Database, tmp_path: Path) -> None:
     run = SmallRun(database, await PostgresStore.create(database, "http://gateway"), tmp_path)
     await run.begin()
     await run.sample(1)
@@ -115,24 +116,30 @@ async def test_a_run_under_way_shows_its_queue_and_its_step(database: Database, 
         "insert into rollouts (rollout_id, kind, input, created_at)"
         " values ('x', 'external', '1', now() - interval '1 h')"
     )
+    await database.pool.execute(
+        "insert into policy_versions (run, policy, version, weights_hash, export_path)"
+        " values ($1, 'judge', 7, 'w', 'nowhere')",
+        RUN,
+    )
     async with service(database) as (session, url):
         found = await scrape(session, f"{url}/metrics")
     assert value(found, "relight_run_step", run=RUN) == 1
     assert value(found, "relight_run_total_steps", run=RUN) == 2
-    assert value(found, "relight_run_version", run=RUN) == 1
+    assert value(found, "relight_run_version", run=RUN, policy=POLICY) == 1
+    assert value(found, "relight_run_version", run=RUN, policy="judge") == 7
     assert value(found, "relight_rollouts_open", kind="external", status="queuing") == 1
     assert value(found, "relight_rollouts_oldest_seconds", kind="external", status="queuing") >= 3600
 
 
 async def test_postgres_is_read_once_for_scrapes_that_come_together(database: Database) -> None:
-    snapshot = Snapshot(database)
+    snapshot = PostgresFigures(database)
     await snapshot.refresh()
     first = snapshot._metrics
     await snapshot.refresh()
     assert snapshot._metrics is first
 
 
-async def test_without_postgres_a_process_still_tells_its_own(database_url: str) -> None:
+async def test_without_postgres_a_process_still_serves_its_own_metrics(database_url: str) -> None:
     database = await Database.connect(database_url)
     async with service(database) as (session, url):
         await database.close()
@@ -200,13 +207,13 @@ async def agents_app(scope: Any, receive: Any, send: Any) -> None:
 
 
 @pytest.mark.parametrize(("headers", "status"), [(BEARER, 200), (BASIC, 200), ({}, 401), ({"Authorization": "x"}, 401)])
-async def test_the_gateway_tells_its_metrics_to_the_admin_alone(headers: Mapping[str, str], status: int) -> None:
+async def test_the_gateway_serves_its_metrics_to_the_admin_alone(headers: Mapping[str, str], status: int) -> None:
     answer = await asked(Metered(agents_app, TOKEN), "/metrics", headers)
     assert answer[0] == status
     assert (b"agl_http_total" in answer[1]) == (status == 200)
 
 
-async def test_a_gateway_without_a_token_tells_nobody() -> None:
+async def test_a_gateway_without_a_token_serves_no_metrics() -> None:
     for headers in ({"Authorization": "Bearer "}, {"Authorization": "Basic cmVsaWdodDo="}):
         assert (await asked(Metered(agents_app, None), "/metrics", headers))[0] == 401
 
@@ -223,7 +230,7 @@ async def test_calls_of_agents_are_counted_without_their_ids() -> None:
     assert gateway_path({"path": "/rollout/r/attempt/a/v1/models/m/x"}, 200).endswith("/v1/models/{model}")
 
 
-async def test_made_up_paths_can_not_fill_the_memory() -> None:
+async def test_unknown_paths_cannot_fill_the_memory() -> None:
     app, before = HttpMetrics(agents_app, lambda scope, _: scope["path"]), parse(exposition().decode())
     for number in range(400):
         await asked(app, f"/made/up/{number}", {})

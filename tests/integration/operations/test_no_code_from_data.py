@@ -23,7 +23,7 @@ DANGEROUS = {"pickle", "cPickle", "dill", "cloudpickle", "shelve", "marshal", "j
 CALLS = {"eval", "exec", "compile", "__import__"}
 
 
-def test_no_module_of_ours_unpickles_or_evaluates() -> None:
+def test_no_module_of_relight_unpickles_or_evaluates() -> None:
     found: list[str] = []
     for path in SOURCE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -44,7 +44,7 @@ def test_no_module_of_ours_unpickles_or_evaluates() -> None:
 
 
 class Bomb:
-    """Makes a file where somebody unpickles it."""
+    """Makes a file if it is unpickled."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -74,7 +74,7 @@ async def test_a_pickle_in_any_input_stays_bytes(database: Database, tmp_path: P
     headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/x-protobuf"}
     store = await PostgresStore.create(database, "http://gateway")
     rollout = "small-s0001-g00-i0"
-    attempt = await database.pool.fetchval("select counted from rollouts where rollout_id = $1", rollout)
+    attempt = await database.pool.fetchval("select final_attempt from rollouts where rollout_id = $1", rollout)
     async with store_service(store, database) as url, aiohttp.ClientSession(headers=headers) as session:
         watch.on = True
         try:

@@ -15,9 +15,10 @@ from relight.store.database import Database
 from relight.store.maintenance.check import check_store
 from relight.store.maintenance.partitions import ensure_partitions
 from relight.store.maintenance.retention import Day, Policy, choose, parse_days, parse_size, retain
-from relight.store.runs import views
+from relight.store.runs.views import RunViews
 from relight.store.training import ledger
 from relight.store_api.server import keep_house_once
+from tests.support.postgres import SUPERUSER, connected_as
 from tests.support.small_run import RUN, SmallRun, play_small_run
 from tests.support.store_kit import PostgresKit, call, finish, opened, span
 
@@ -31,7 +32,7 @@ async def counts(database: Database, tables: tuple[str, ...]) -> dict[str, int]:
 
 async def age(database: Database, days: int, *, partitions: bool = True) -> date:
     """Make everything that is there so many days old, in partitions of that day or in the default ones."""
-    async with database.pool.acquire() as connection, connection.transaction():
+    async with connected_as(SUPERUSER, database.url) as connection, connection.transaction():
         await connection.execute("set local session_replication_role = replica")
         day = await connection.fetchval("select (now() at time zone 'utc')::date") - timedelta(days=days)
         if partitions:
@@ -55,9 +56,9 @@ async def test_an_old_day_is_dropped_and_the_record_of_its_run_stays(finished: D
     assert await counts(finished, KEPT) == kept
     assert await check_store(finished) == []
     assert len(await ledger.read_rows(finished, RUN, 1)) == 4
-    rollout = await views.get_rollout(finished, f"{RUN}-s0001-g00-i0")
+    rollout = await RunViews(finished).rollout(f"{RUN}-s0001-g00-i0")
     assert len(rollout.tries) == 2
-    assert await views.list_generations(finished, rollout.rollout_id) == []
+    assert await RunViews(finished).generations(rollout.rollout_id) == []
     audit = await finished.pool.fetchrow("select actor, action, after from audit where action = 'drop_day'")
     assert audit["after"]["day"] == day.isoformat()
 
@@ -139,14 +140,14 @@ async def test_a_day_with_an_open_rollout_stays_and_its_calls_are_taken(postgres
     assert late == 1
 
 
-async def test_services_that_tidy_at_once_drop_a_day_once(finished: Database) -> None:
+async def test_services_that_apply_retention_concurrently_drop_a_day_once(finished: Database) -> None:
     await age(finished, 31)
     await asyncio.gather(*(keep_house_once(finished, Policy(days=30)) for _ in range(4)))
     assert await counts(finished, LARGE) == dict.fromkeys(LARGE, 0)
     assert await finished.pool.fetchval("select count(*) from audit where action = 'drop_day'") == 1
 
 
-async def test_a_day_that_is_being_read_is_dropped_an_hour_later(finished: Database) -> None:
+async def test_a_day_with_a_reader_is_dropped_an_hour_later(finished: Database) -> None:
     await age(finished, 31)
     before = await counts(finished, LARGE)
     async with finished.pool.acquire() as reader, reader.transaction():
@@ -171,24 +172,24 @@ def test_a_needed_day_does_not_keep_younger_ones() -> None:
 
 
 @pytest.mark.parametrize(("text", "days"), [("30d", 30), ("4w", 28), (" 7 ", 7), ("1D", 1)])
-def test_ages(text: str, days: int) -> None:
+def test_ages_are_parsed(text: str, days: int) -> None:
     assert parse_days(text) == days
 
 
 @pytest.mark.parametrize(
     ("text", "size"), [("50GB", 50 * 10**9), ("1.5tb", 15 * 10**11), ("512MiB", 2**29), ("12", 12), ("3 B", 3)]
 )
-def test_sizes(text: str, size: int) -> None:
+def test_sizes_are_parsed(text: str, size: int) -> None:
     assert parse_size(text) == size
 
 
 @pytest.mark.parametrize("text", ["", "0d", "-1d", "soon", "3h", "1.5d"])
-def test_an_age_that_is_none_is_named(text: str) -> None:
+def test_an_invalid_age_is_named(text: str) -> None:
     with pytest.raises(ConfigError, match="30d"):
         parse_days(text)
 
 
 @pytest.mark.parametrize("text", ["", "many", "-5GB", "5XB", "GB"])
-def test_a_size_that_is_none_is_named(text: str) -> None:
+def test_an_invalid_size_is_named(text: str) -> None:
     with pytest.raises(ConfigError, match="50GB"):
         parse_size(text)

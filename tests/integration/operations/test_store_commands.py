@@ -10,11 +10,7 @@ from typing import Any
 import pytest
 
 from relight.store.database import Database
-from tests.support.postgres import create_database, database_url
-
-
-async def url_of(database: Database, server: str) -> str:
-    return database_url(server, await database.pool.fetchval("select current_database()"))
+from tests.support.postgres import create_database
 
 
 def relight(*arguments: str, url: str) -> subprocess.CompletedProcess[str]:
@@ -27,7 +23,7 @@ def lines(answer: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
 
 
 async def test_check_passes_a_healthy_store_and_names_what_is_broken(finished: Database, postgres_url: str) -> None:
-    url = await url_of(finished, postgres_url)
+    url = finished.url
     healthy = relight("check", url=url)
     assert (healthy.returncode, healthy.stderr) == (0, "")
     assert "none broken" in healthy.stdout
@@ -53,8 +49,8 @@ async def test_check_leaves_a_database_of_another_schema_alone(postgres_url: str
     await database.close()
 
 
-async def test_retain_says_what_it_does(finished: Database, postgres_url: str) -> None:
-    url = await url_of(finished, postgres_url)
+async def test_retain_reports_what_it_does(finished: Database, postgres_url: str) -> None:
+    url = finished.url
     answer = relight("retain", "--max-size", "1B", "--dry-run", url=url)
     assert (answer.returncode, answer.stderr) == (0, "")
     assert "kept" in answer.stdout
@@ -63,9 +59,7 @@ async def test_retain_says_what_it_does(finished: Database, postgres_url: str) -
 
 
 @pytest.mark.parametrize(("arguments", "mend"), [((), "--older-than 30d"), (("--max-size", "huge"), "50GB")])
-async def test_retain_refuses_what_it_does_not_understand(
-    postgres_url: str, arguments: tuple[str, ...], mend: str
-) -> None:
+async def test_retain_refuses_invalid_values(postgres_url: str, arguments: tuple[str, ...], mend: str) -> None:
     answer = relight("retain", *arguments, url=postgres_url)
     assert answer.returncode == 2
     assert mend in answer.stderr

@@ -1,4 +1,4 @@
-"""Runs that nobody drives any more: resumed in mid-step, in a new epoch, from Postgres alone if need be."""
+"""Runs that no workflow drives: resumed in mid-step, in a new epoch, from Postgres alone if need be."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.exceptions import ApplicationError
 
 from relight.errors import ConfigError, ConflictError
-from relight.operators.command_loop import LocalReader
 from relight.operators.operator import Operator
 from relight.store.database import Database
+from relight.store.runs.views import RunViews
 from relight.types.commands import Resume
 from relight.types.names import ORCHESTRATOR_QUEUE, train_id
 from relight.worker.reconciler import reconcile
@@ -32,7 +32,7 @@ def other_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def operator(client: Client, database: Database) -> Operator:
-    return Operator(client, LocalReader(database), ORCHESTRATOR_QUEUE)
+    return Operator(client, RunViews(database), ORCHESTRATOR_QUEUE)
 
 
 async def until_one_is_left(gate: Gate, database: Database, run: str) -> None:
@@ -63,7 +63,7 @@ def finished_by_now(stack: Cluster, left: str) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("how", ["terminated", "cancelled", "failed"])
-async def test_a_run_that_nobody_drives_goes_on_in_mid_step_when_resumed(
+async def test_a_run_that_no_workflow_drives_continues_in_mid_step_when_resumed(
     temporal: Client, database: Database, tmp_path: Path, how: str
 ) -> None:
     write_tasks(tmp_path)
@@ -115,7 +115,7 @@ async def test_a_terminated_run_that_was_paused_is_driven_again_without_its_paus
     ]
 
 
-async def test_a_run_goes_on_from_postgres_alone_when_temporal_has_lost_everything(
+async def test_a_run_continues_from_postgres_alone_when_temporal_has_lost_everything(
     temporal: Client, other_address: str, database: Database, tmp_path: Path
 ) -> None:
     write_tasks(tmp_path)

@@ -18,6 +18,7 @@ from relight.store.database import Database
 from relight.types import names
 from tests.integration.operators.kit import Gate
 from tests.support.orchestration import cluster, eventually, run_file, write_tasks
+from tests.support.pid_namespaces import pid_of
 from tests.support.store_service import TOKEN, store_service
 
 AGENT = """
@@ -25,16 +26,13 @@ import os, pathlib, time
 
 def slow(task, rollout):
     folder = pathlib.Path({folder!r})
-    (folder / rollout.rollout_id).write_text(str(os.getpid()))
+    noted = f"{{os.getpid()}}:{{os.stat('/proc/self/ns/pid').st_ino}}"
+    (folder / rollout.rollout_id).write_text(noted)
     while not (folder / "go-on").exists():
         time.sleep(0.05)
     return 1.0
 """
 SECONDS = 5
-
-
-def is_alive(pid: int) -> bool:
-    return Path(f"/proc/{pid}").exists()
 
 
 def ended(database: Database, rollout_id: str) -> Callable[[], Awaitable[tuple[str, ...] | None]]:
@@ -51,7 +49,7 @@ def ended(database: Database, rollout_id: str) -> Callable[[], Awaitable[tuple[s
     return look
 
 
-async def test_a_rollout_that_is_cancelled_or_terminated_ends_at_once_while_its_batch_goes_on(
+async def test_a_rollout_that_is_cancelled_or_terminated_ends_at_once_while_its_batch_continues(
     temporal: Client, temporal_address: str, database: Database, tmp_path: Path
 ) -> None:
     write_tasks(tmp_path)
@@ -60,7 +58,13 @@ async def test_a_rollout_that_is_cancelled_or_terminated_ends_at_once_while_its_
     file = run_file(agent="slow", steps=1, batch_size=1, group_size=4, data="train.jsonl")
     store = await PostgresStore.create(database, "http://127.0.0.1:9")
     async with store_service(store, database) as url, cluster(temporal, database, tmp_path) as stack:
-        settings = Settings(temporal_address=temporal_address, store_url=url, gateway_url=url, token=SecretStr(TOKEN))
+        settings = Settings(
+            temporal_address=temporal_address,
+            store_url=url,
+            gateway_url=url,
+            token=SecretStr(TOKEN),
+            allow_path=[str(tmp_path)],
+        )
         running = asyncio.create_task(serve(settings, [f"{agent}:slow"]))
         try:
             handle = await stack.start("ended", file)
@@ -69,7 +73,8 @@ async def test_a_rollout_that_is_cancelled_or_terminated_ends_at_once_while_its_
                 return all((tmp_path / f"ended-s0001-g00-i{index}").exists() for index in range(4))
 
             await eventually(all_run, 60)
-            pid = int((tmp_path / "ended-s0001-g00-i0").read_text())
+            noted = (tmp_path / "ended-s0001-g00-i0").read_text()
+            assert pid_of(noted) is not None
             cancelled = temporal.get_workflow_handle("rollout/ended-s0001-g00-i0")
 
             async def it_has_said_that_it_lives() -> bool:
@@ -80,7 +85,7 @@ async def test_a_rollout_that_is_cancelled_or_terminated_ends_at_once_while_its_
             await cancelled.cancel()
             found = await eventually(ended(database, "ended-s0001-g00-i0"), SECONDS)
             assert found == ("cancelled", "cancelled", "cancelled")
-            assert not is_alive(pid)
+            assert pid_of(noted) is None
             await temporal.get_workflow_handle("rollout/ended-s0001-g00-i1").terminate("for the test")
             found = await eventually(ended(database, "ended-s0001-g00-i1"), SECONDS)
             assert found == ("failed", "infrastructure", "infrastructure")
@@ -96,7 +101,7 @@ async def test_a_rollout_that_is_cancelled_or_terminated_ends_at_once_while_its_
     assert [row["attempts"] for row in attempts] == [1] * 5
 
 
-async def test_a_rollout_that_is_told_to_end_before_its_workflow_begins_never_runs(
+async def test_a_rollout_that_is_cancelled_before_its_workflow_begins_never_runs(
     temporal: Client, database: Database, tmp_path: Path
 ) -> None:
     """As where all orchestrators are away when `temporal workflow signal --name cancel` comes."""
@@ -123,7 +128,7 @@ async def test_a_rollout_that_is_told_to_end_before_its_workflow_begins_never_ru
 
 @pytest.mark.parametrize("how", ["terminate", "cancel"])
 @pytest.mark.parametrize("what", ["eval-0", "eval-0/batch-0"])
-async def test_an_evaluation_that_somebody_ends_is_begun_anew_and_its_run_goes_on(
+async def test_an_evaluation_that_a_client_terminates_is_started_again_and_its_run_continues(
     temporal: Client, database: Database, tmp_path: Path, what: str, how: str
 ) -> None:
     write_tasks(tmp_path)

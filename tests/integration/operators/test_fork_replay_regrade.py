@@ -9,11 +9,11 @@ import pytest
 from temporalio.client import Client, WorkflowFailureError
 
 from relight.errors import ConfigError
-from relight.operators.command_loop import LocalReader
 from relight.operators.operator import Operator
 from relight.runner.agent_call import AgentCall, AgentError, AgentOutcome
 from relight.store.database import Database
 from relight.store.maintenance.check import check_store
+from relight.store.runs.views import RunViews
 from relight.types.commands import Fork, Regrade, Replay
 from relight.types.names import ORCHESTRATOR_QUEUE, train_id
 from tests.integration.operators.kit import audit
@@ -23,7 +23,7 @@ FILE = run_file(data="train.jsonl", steps=4)
 
 
 def operator(client: Client, database: Database) -> Operator:
-    return Operator(client, LocalReader(database), ORCHESTRATOR_QUEUE)
+    return Operator(client, RunViews(database), ORCHESTRATOR_QUEUE)
 
 
 async def finished(client: Client, run: str) -> Any:
@@ -103,7 +103,7 @@ async def test_a_fork_takes_what_was_changed_while_its_parent_ran(
         (Replay(set={"sampling.temperature": 0.5}), "sampling.temperature: a replay samples nothing"),
     ],
 )
-async def test_a_descendant_that_can_not_be_is_refused_before_anything_starts(
+async def test_an_invalid_fork_or_replay_is_refused_before_anything_starts(
     temporal: Client, database: Database, tmp_path: Path, command: Fork | Replay, reason: str
 ) -> None:
     write_tasks(tmp_path)
@@ -124,7 +124,7 @@ async def test_a_replay_trains_on_its_parents_rollouts_and_samples_nothing(
         before = await database.pool.fetch("select * from step_rollouts where run = 'played' order by rollout_id")
         changes = {"algorithm.loss_mode": "gspo", "algorithm.learning_rate": 0.25}
         await operator(temporal, database).start_derived("played", Replay(set=changes, name="re-played", actor="ada"))
-    async with cluster(temporal, database, tmp_path, prefix="nobody-here"):  # no runner serves the agent
+    async with cluster(temporal, database, tmp_path, prefix="unknown-here"):  # no runner serves the agent
         await finished(temporal, "re-played")
     assert dict(stack.runner.ran) == ran
     assert await database.pool.fetchval("select count(*) from rollouts where run = 're-played'") == 0
@@ -181,16 +181,16 @@ async def test_a_grader_that_fails_leaves_no_reward_and_the_rest_is_graded(
 ) -> None:
     write_tasks(tmp_path)
 
-    async def moody(call: AgentCall) -> AgentOutcome:
+    async def flaky(call: AgentCall) -> AgentOutcome:
         if call.call_id.startswith(spoiled):
             return AgentOutcome(kind="raised", error=AgentError("ValueError", "no idea", ""))
         return AgentOutcome(kind="returned", rewards={"primary": 0.5})
 
     async with cluster(temporal, database, tmp_path) as stack:
-        await (await stack.start("moody", run_file(data="train.jsonl", steps=1))).result()
-        spoiled = await database.pool.fetchval("select counted from rollouts order by rollout_id limit 1")
-        async with served_grader(temporal, database, moody):
-            result = await operator(temporal, database).regrade("moody", Regrade(grader="judge"))
+        await (await stack.start("flaky", run_file(data="train.jsonl", steps=1))).result()
+        spoiled = await database.pool.fetchval("select final_attempt from rollouts order by rollout_id limit 1")
+        async with served_grader(temporal, database, flaky):
+            result = await operator(temporal, database).regrade("flaky", Regrade(grader="judge"))
             counts = await temporal.get_workflow_handle(result.after["workflow"]).result()
     assert (counts["graded"], counts["failed"]) == (7, 1)
     assert await database.pool.fetchval("select count(*) from rewards where grader = 'judge'") == 7
@@ -200,7 +200,7 @@ async def test_a_grader_that_fails_leaves_no_reward_and_the_rest_is_graded(
     ("grader", "reason"),
     [("agent", "serve the changed grader under another name"), ("stranger", "no runner serves grader 'stranger'")],
 )
-async def test_a_regrade_that_can_not_be_says_why(
+async def test_an_invalid_regrade_is_refused_with_the_reason(
     temporal: Client, database: Database, tmp_path: Path, grader: str, reason: str
 ) -> None:
     write_tasks(tmp_path)

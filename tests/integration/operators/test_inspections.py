@@ -17,8 +17,9 @@ from relight.store.attempts.postgres import PostgresStore
 from relight.store.database import Database
 from relight.store.maintenance.check import check_store
 from relight.store.queue.outbox import dispatch, keep_dispatching, start_lost_again
-from relight.store.runs import views
+from relight.store.runs.views import RunViews
 from relight.temporal import search_attributes
+from relight.types.views import RolloutFilter
 from relight.types.wire import FinishRequest, OpenedAttempt
 from tests.integration.operators.kit import Gate, audit, fails, status_of
 from tests.integration.operators.test_over_http import Http, doing_commands
@@ -28,7 +29,7 @@ from tests.support.store_service import TOKEN, store_service
 
 FAILED = "looked-s0001-g00-i0"
 COUNTED = """
-select r.rollout_id, r.status, r.failure_class, r.reward, r.counted, r.attempts, l.step, l.reward, l.advantage
+select r.rollout_id, r.status, r.failure_class, r.reward, r.final_attempt, r.attempts, l.step, l.reward, l.advantage
 from rollouts r left join step_rollouts l using (rollout_id) where r.kind = 'train' and r.step = 1 order by 1
 """
 
@@ -63,9 +64,9 @@ async def api(database: Database, tmp_path: Path, temporal_address: str) -> Asyn
     store = await PostgresStore.create(database, "http://127.0.0.1:9")
     async with store_service(store, database) as url, aiohttp.ClientSession() as session:
         flags = {"home": tmp_path, "token": TOKEN, "store_url": url, "temporal_address": temporal_address}
-        output.current = output.Invocation(flags)
+        output.current = output.GlobalOptions(flags)
         yield Http(session, url)
-        output.current = output.Invocation()
+        output.current = output.GlobalOptions()
 
 
 async def test_a_retry_of_a_closed_batch_is_an_inspection_that_changes_nothing(
@@ -126,7 +127,7 @@ async def test_an_inspection_is_found_by_its_task_and_names_its_original(
         await handle.terminate("lost")
 
 
-async def test_an_inspection_is_played_and_graded_on_the_queues_of_its_run(database: Database, tmp_path: Path) -> None:
+async def test_an_inspection_runs_and_is_graded_on_the_queues_of_its_run(database: Database, tmp_path: Path) -> None:
     run = await begin(database, tmp_path, "graded", grader="judge", runner_queue="ours")
     await run.plan(1)
     for row in await run.rollouts(1):
@@ -139,10 +140,10 @@ async def test_an_inspection_is_played_and_graded_on_the_queues_of_its_run(datab
 
 async def looks_like_one(database: Database, made: list[str]) -> None:
     """The original names its inspections, an inspection names its original and has attempts of its own."""
-    assert (await views.get_rollout(database, FAILED)).inspections == [made[0], made[2]]
-    again = await views.get_rollout(database, made[2])
+    assert (await RunViews(database).rollout(FAILED)).inspections == [made[0], made[2]]
+    again = await RunViews(database).rollout(made[2])
     assert (again.inspects, again.kind, again.step, len(again.tries)) == (FAILED, "inspect", 1, 1)
-    page = await views.list_rollouts(database, "looked", kind="inspect")
+    page = await RunViews(database).rollouts("looked", RolloutFilter(kind="inspect"))
     assert [item.rollout_id for item in page.items] == [made[0], made[2], made[1]]
 
 

@@ -14,7 +14,7 @@ from tests.integration.operators.kit import Gate, at, audit, fails, run_is, stat
 from tests.support.orchestration import always_right, cluster, eventually, run_file, write_tasks
 
 
-async def test_a_run_that_is_cancelled_by_an_update_ends_and_names_who_did_it(
+async def test_a_run_that_is_cancelled_by_an_update_ends_and_names_the_actor(
     temporal: Client, database: Database, tmp_path: Path
 ) -> None:
     write_tasks(tmp_path)
@@ -54,19 +54,19 @@ async def test_a_cancelled_rollout_stops_at_once_and_trains_nothing(
 ) -> None:
     write_tasks(tmp_path)
     gate = Gate(at("s0001-g00-i0"))
-    victim = "thinned-s0001-g00-i0"
+    target = "thinned-s0001-g00-i0"
     async with cluster(temporal, database, tmp_path, gate) as stack:
         handle = await stack.start("thinned", run_file(steps=1, data="train.jsonl"))
-        await gate.until(lambda: victim in gate.held)
-        command = {"rollout_id": victim, "actor": "ada", "reason": "it loops"}
+        await gate.until(lambda: target in gate.held)
+        command = {"rollout_id": target, "actor": "ada", "reason": "it loops"}
         if way == "update":
             assert (await handle.execute_update("cancel_rollout", command))["after"] == "cancelled"
         elif way == "signal":
             await handle.signal("cancel_rollout", command)
         else:
-            await temporal.get_workflow_handle(f"rollout/{victim}").signal("cancel", command)
+            await temporal.get_workflow_handle(f"rollout/{target}").signal("cancel", command)
         await handle.result()
-    row = await database.pool.fetchrow("select status, failure, attempts from rollouts where rollout_id = $1", victim)
+    row = await database.pool.fetchrow("select status, failure, attempts from rollouts where rollout_id = $1", target)
     assert tuple(row) == ("cancelled", "it loops", 1)
     assert await database.pool.fetchval("select count(*) from attempts where ended_at is null") == 0
     trained = await database.pool.fetch("select rollout_id from step_rollouts where run = 'thinned'")
@@ -76,11 +76,11 @@ async def test_a_cancelled_rollout_stops_at_once_and_trains_nothing(
         "ada",
         "cancel_rollout",
         "cancelled",
-        victim,
+        target,
     )
 
 
-async def test_a_retry_begins_at_once_while_others_of_its_batch_are_under_way(
+async def test_a_retry_begins_at_once_while_others_of_its_batch_are_in_progress(
     temporal: Client, database: Database, tmp_path: Path
 ) -> None:
     write_tasks(tmp_path)
@@ -136,7 +136,7 @@ async def test_all_failed_rollouts_of_the_open_step_are_tried_again_and_no_other
     assert await database.pool.fetchval("select count(*) from step_rollouts where run = 'all'") == 8
 
 
-async def test_concurrency_changes_what_is_under_way_at_once(
+async def test_concurrency_takes_effect_on_the_step_in_progress(
     temporal: Client, database: Database, tmp_path: Path
 ) -> None:
     write_tasks(tmp_path)
@@ -173,7 +173,7 @@ async def test_concurrency_changes_what_is_under_way_at_once(
         ("cancel", {"force": True}, "force: unknown key"),
     ],
 )
-async def test_a_command_that_makes_no_sense_is_refused_with_a_reason(
+async def test_a_command_that_is_invalid_is_refused_with_a_reason(
     temporal: Client, database: Database, tmp_path: Path, action: str, value: dict[str, object], reason: str
 ) -> None:
     write_tasks(tmp_path)
@@ -195,7 +195,7 @@ async def test_a_cancelled_rollout_can_be_tried_again_while_its_batch_is_open(
 ) -> None:
     write_tasks(tmp_path)
     gate = Gate(at("s0001-g00-i0", "s0001-g00-i1"))
-    victim = "back-s0001-g00-i0"
+    target = "back-s0001-g00-i0"
 
     async def agent(attempt: OpenedAttempt) -> FinishRequest:
         return await (gate(attempt) if attempt.sequence_id == 1 else always_right(attempt))
@@ -203,10 +203,10 @@ async def test_a_cancelled_rollout_can_be_tried_again_while_its_batch_is_open(
     async with cluster(temporal, database, tmp_path, agent) as stack:
         handle = await stack.start("back", run_file(steps=1, data="train.jsonl"))
         await gate.until(lambda: len(gate.held) == 2)
-        await handle.execute_update("cancel_rollout", {"rollout_id": victim})
-        await handle.execute_update("retry_rollout", {"rollout_id": victim})
+        await handle.execute_update("cancel_rollout", {"rollout_id": target})
+        await handle.execute_update("retry_rollout", {"rollout_id": target})
         gate.open.set()
         await handle.result()
-    row = await database.pool.fetchrow("select status, attempts from rollouts where rollout_id = $1", victim)
+    row = await database.pool.fetchrow("select status, attempts from rollouts where rollout_id = $1", target)
     assert tuple(row) == ("succeeded", 2)
     assert [entry["action"] for entry in await audit(database, "back")] == ["cancel_rollout", "retry_rollout"]

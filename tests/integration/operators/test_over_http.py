@@ -55,7 +55,7 @@ async def doing_commands(database: Database, temporal: Client) -> AsyncGenerator
         await asyncio.gather(loop, return_exceptions=True)
 
 
-async def test_a_live_run_is_told_over_http_and_refusals_say_why(
+async def test_a_live_run_is_commanded_over_http_and_refusals_give_the_reason(
     temporal: Client, database: Database, tmp_path: Path
 ) -> None:
     write_tasks(tmp_path)
@@ -72,7 +72,7 @@ async def test_a_live_run_is_told_over_http_and_refusals_say_why(
         invalid = await api.post("/runs/told/set_hyperparameters", {"learning_rate": "fast"})
         refused = await api.post("/runs/told/cancel_rollout", {"rollout_id": "told-s0001-g00-i1"})
         unknown = await api.post("/runs/told/explode", {})
-        nobody = await api.post("/runs/nobody/pause", {})
+        missing = await api.post("/runs/unknown/pause", {})
         paused = await api.post("/runs/told/pause", {"reason": "lunch"})
         resumed = await api.post("/runs/told/resume")
         gate.open.set()
@@ -82,7 +82,7 @@ async def test_a_live_run_is_told_over_http_and_refusals_say_why(
         {"learning_rate": 1e-6},
         {"learning_rate": 0.5},
     )
-    assert (invalid[0], refused[0], unknown[0], nobody[0]) == (422, 409, 404, 404)
+    assert (invalid[0], refused[0], unknown[0], missing[0]) == (422, 409, 404, 404)
     assert "learning_rate: " in invalid[1]["detail"]
     assert "can't be cancelled: it is succeeded" in refused[1]["detail"]
     assert (paused[0], resumed[0]) == (200, 200)
@@ -101,7 +101,10 @@ async def test_a_command_waits_for_an_orchestrator_and_is_done_once_however_ofte
         for _ in range(2):
             status, waiting = await api.post("/runs/patient/set_concurrency", {"concurrency": 5}, key="k1", wait=0)
             assert (status, waiting["done_at"]) == (202, None)
-        reused = await api.post("/runs/patient/pause", {}, key="k1", wait=0)
+        reused = [
+            await api.post("/runs/patient/pause", {}, key="k1", wait=0),
+            await api.post("/runs/patient/set_concurrency", {"concurrency": 6}, key="k1", wait=0),
+        ]
         async with doing_commands(database, temporal):
 
             async def done() -> Any:
@@ -112,7 +115,8 @@ async def test_a_command_waits_for_an_orchestrator_and_is_done_once_however_ofte
             status, again = await api.post("/runs/patient/set_concurrency", {"concurrency": 5}, key="k1")
         gate.open.set()
         await handle.result()
-    assert reused[0] == 409
+    assert [status for status, _ in reused] == [422, 422]
+    assert reused[1][1]["detail"] == "Idempotency-Key: k1 was sent with another request; send another key"
     assert found["result"]["after"] == again["result"]["after"] == 5
     assert status == 200
     assert [row["action"] for row in await audit(database, "patient")] == ["set_concurrency"]
@@ -149,7 +153,7 @@ async def steady(call: AgentCall) -> AgentOutcome:
     return AgentOutcome(kind="returned", rewards={"primary": 0.5})
 
 
-async def test_a_fork_a_replay_and_a_regrade_are_asked_for_over_http_and_made_once(
+async def test_a_fork_a_replay_and_a_regrade_are_requested_over_http_and_made_once(
     temporal: Client, database: Database, tmp_path: Path
 ) -> None:
     write_tasks(tmp_path)
@@ -167,14 +171,14 @@ async def test_a_fork_a_replay_and_a_regrade_are_asked_for_over_http_and_made_on
         regraded = await api.post("/runs/parent/regrade", {"grader": "judge"}, wait=30)
         too_far = await api.post("/runs/parent/fork", {"from_step": 9}, wait=30)
         wrong = await api.post("/runs/parent/fork", {"set": {}})
-        nobody = await api.post("/runs/nobody/replay", {})
+        missing = await api.post("/runs/unknown/replay", {})
         for workflow in ("train/parent-fork-f00dfeed", "train/by-loss", "train/parent/regrade-judge"):
             await temporal.get_workflow_handle(workflow).result()
     assert forked[0] == replayed[0] == regraded[0] == 200
     assert forked[1]["result"]["after"] == again[1]["result"]["after"] == {"run": "parent-fork-f00dfeed"}
     assert replayed[1]["result"]["after"] == {"run": "by-loss"}
     assert regraded[1]["result"]["after"] == {"workflow": "train/parent/regrade-judge", "grader": "judge"}
-    assert (too_far[0], wrong[0], nobody[0]) == (409, 422, 404)
+    assert (too_far[0], wrong[0], missing[0]) == (409, 422, 404)
     assert "from_step" in wrong[1]["detail"]
     assert "9" in too_far[1]["detail"]
     runs = await database.pool.fetch("select run, parent_run, parent_step, status from runs order by run")

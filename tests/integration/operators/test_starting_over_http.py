@@ -57,7 +57,7 @@ async def status_over(api: Any, run: str, *wanted: str) -> Any:
     return await eventually(look)
 
 
-async def test_a_run_is_asked_for_over_http_with_a_data_set_of_the_store_and_trains(
+async def test_a_run_is_requested_over_http_with_a_data_set_of_the_store_and_trains(
     temporal: Client, database: Database, tmp_path: Path
 ) -> None:
     write_tasks(tmp_path)
@@ -83,7 +83,7 @@ async def test_a_run_is_asked_for_over_http_with_a_data_set_of_the_store_and_tra
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-async def test_an_orchestrator_that_dies_about_the_start_leaves_a_run_that_is_started_once(
+async def test_an_orchestrator_that_dies_around_the_start_leaves_a_run_that_is_started_once(
     temporal: Client, temporal_address: str, database: Database, database_url: str, tmp_path: Path, when: str
 ) -> None:
     """Killed between the row and the start, and between the start and what the row says of it."""
@@ -119,7 +119,7 @@ async def _all_done(database: Database) -> bool:
     return await database.pool.fetchval("select count(*) from commands where done_at is null") == 0
 
 
-async def test_a_run_that_can_not_start_says_why_until_it_is_asked_for_anew(
+async def test_a_run_that_cannot_start_shows_why_until_it_is_requested_again(
     temporal: Client, database: Database, tmp_path: Path
 ) -> None:
     write_tasks(tmp_path)
@@ -153,17 +153,17 @@ async def test_a_name_is_one_run_and_bad_requests_name_the_field(database: Datab
                 {"name": "a", "file": file, "speed": 9},
             )
         ]
-        nobody = await api.get("/runs/nobody")
+        missing = await api.get("/runs/unknown")
     assert [first[0], *[answer[0] for answer in many]] == [202] * 9
     assert await database.pool.fetchval("select count(*) from commands") == 1
-    assert (other[0], "differing: steps" in other[1]["detail"], nobody[0]) == (409, True, 404)
+    assert (other[0], "differing: steps" in other[1]["detail"], missing[0]) == (409, True, 404)
     assert [answer[0] for answer in bad] == [422] * 6
     named = ["name: 'Upper'", "group_sise", "agent: missing", "algorithm.learning_rate", "body.file", "body.speed"]
     for answer, text in zip(bad, named, strict=True):
         assert text in answer[1]["detail"], answer
 
 
-async def test_a_run_that_is_cancelled_before_an_orchestrator_takes_it_up_never_begins(
+async def test_a_run_that_is_cancelled_before_an_orchestrator_starts_it_never_begins(
     temporal: Client, database: Database, tmp_path: Path
 ) -> None:
     write_tasks(tmp_path)
@@ -187,7 +187,7 @@ async def test_a_run_that_is_cancelled_before_an_orchestrator_takes_it_up_never_
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-async def test_a_run_that_is_cancelled_after_its_orchestrator_died_about_the_start_never_begins(
+async def test_a_run_that_is_cancelled_after_its_orchestrator_died_around_the_start_never_begins(
     temporal: Client, temporal_address: str, database: Database, database_url: str, tmp_path: Path, when: str
 ) -> None:
     """Its workflow may be there already: it ends where it would begin the run, and the name can be had anew."""
@@ -247,7 +247,7 @@ async def test_a_cancel_and_the_beginning_of_a_run_exclude_each_other(database: 
     assert [tuple(row) for row in written] == [("cancelled-first", "cancel"), ("begun-first", "cancel")]
 
 
-async def test_a_workflow_of_a_request_that_was_called_off_does_not_begin_what_is_asked_for_anew(
+async def test_a_workflow_of_a_withdrawn_request_does_not_begin_a_later_request(
     database: Database,
 ) -> None:
     file = parse_run_file(run_file(steps=1, data="train.jsonl", evaluation={}))
@@ -257,7 +257,7 @@ async def test_a_workflow_of_a_request_that_was_called_off_does_not_begin_what_i
         await request_start(database, "again", file, "ada")
         marks.append(mark_of(await get_request(database, start_key("again"))))
         if len(marks) == 1:
-            await cancel_request(database, "k", "again", "ada")
+            await cancel_request(database, "k", "again", {"actor": "ada"})
     begin = BeginInput(run="again", driver="d", file=file, asked=marks[0])
     with pytest.raises(CancelRequestedError, match="asked for anew"):
         await begin_run(database, begin, tasks, None)

@@ -85,7 +85,7 @@ async def test_a_live_run_that_is_reset_repeats_nothing_that_is_recorded(
 
 
 @pytest.mark.parametrize("to", ["the start", "the open step"])
-async def test_a_failed_run_that_is_reset_goes_on_in_a_new_epoch(
+async def test_a_failed_run_that_is_reset_continues_in_a_new_epoch(
     temporal: Client, database: Database, tmp_path: Path, command: TemporalCommand, to: str
 ) -> None:
     write_tasks(tmp_path)
@@ -109,7 +109,7 @@ async def test_a_failed_run_that_is_reset_goes_on_in_a_new_epoch(
     assert [row["action"] for row in await audit(database, "mended")] == ["resume"]
 
 
-async def test_a_finished_run_that_is_reset_walks_through_what_is_recorded_and_changes_nothing(
+async def test_a_finished_run_that_is_reset_replays_what_is_recorded_and_changes_nothing(
     temporal: Client, database: Database, tmp_path: Path, command: TemporalCommand
 ) -> None:
     write_tasks(tmp_path)
@@ -126,23 +126,23 @@ async def test_a_finished_run_that_is_reset_walks_through_what_is_recorded_and_c
     assert set(stack.runner.ran.values()) == {1}
 
 
-async def test_a_terminated_rollout_is_made_up_for_and_a_terminated_batch_is_started_again(
+async def test_a_terminated_rollout_is_replaced_and_a_terminated_batch_is_started_again(
     temporal: Client, database: Database, tmp_path: Path, command: TemporalCommand
 ) -> None:
     write_tasks(tmp_path)
     gate = Gate(at("s0001-g00-i0", "s0001-g01-i0"))
     async with cluster(temporal, database, tmp_path, gate) as stack:
-        handle = await stack.start("hurt", run_file(data="train.jsonl", steps=1))
+        handle = await stack.start("failing", run_file(data="train.jsonl", steps=1))
         await gate.until(lambda: len(gate.held) == 2)
-        await command("workflow", "terminate", "-w", "rollout/hurt-s0001-g00-i0", "--reason", "for the test")
-        await command("workflow", "terminate", "-w", "train/hurt/step-1/batch-0", "--reason", "for the test")
+        await command("workflow", "terminate", "-w", "rollout/failing-s0001-g00-i0", "--reason", "for the test")
+        await command("workflow", "terminate", "-w", "train/failing/step-1/batch-0", "--reason", "for the test")
         gate.open.set()
         await handle.result()
     rows = await database.pool.fetch(
         "select failure_class, count(*) as n from rollouts group by 1 order by 1 nulls last"
     )
     assert [tuple(row) for row in rows] in ([(None, 8)], [("infrastructure", 1), (None, 8)])
-    assert await database.pool.fetchval("select count(*) from step_rollouts where run = 'hurt'") == 8
+    assert await database.pool.fetchval("select count(*) from step_rollouts where run = 'failing'") == 8
 
 
 @pytest.mark.parametrize("way", ["pause", "reset"])
@@ -219,7 +219,7 @@ WRONG_STARTS = {
 
 
 @pytest.mark.parametrize("kind", WRONG_STARTS)
-async def test_a_workflow_that_is_started_wrongly_fails_at_once_and_says_what_is_right(
+async def test_a_workflow_with_invalid_input_fails_at_once_with_the_valid_form(
     temporal: Client, database: Database, tmp_path: Path, command: TemporalCommand, kind: str
 ) -> None:
     workflow_type, inputs, message = WRONG_STARTS[kind]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from relight.emitter.reading import find_final_reward
 from relight.store.attempts.postgres import PostgresStore
 from relight.store.database import Database
-from relight.store.spans.rows import read_spans
-from relight.types.store import Span
+from relight.store.queue.reads import query_spans
+from relight.types.queries import SpanQuery
+from relight.types.tracer import Span
 from tests.support.otlp import OtlpClient, make_request, make_span
 from tests.support.seeds import RUN
 from tests.support.store_kit import PostgresKit, finish, opened
@@ -24,12 +27,10 @@ async def kit(database: Database) -> PostgresKit:
 
 
 async def spans_of(database: Database, rollout_id: str) -> list[Span]:
-    return await read_spans(
-        database, await database.pool.fetch("select * from spans where rollout_id = $1", rollout_id)
-    )
+    return list(await query_spans(database, SpanQuery(rollout_id=rollout_id)))
 
 
-async def test_an_agent_writes_its_own_spans_without_saying_whose_they_are(
+async def test_an_agent_writes_its_own_spans_without_naming_its_attempt(
     database: Database, client: OtlpClient, kit: PostgresKit
 ) -> None:
     attempt = await opened(kit, "mine")
@@ -39,7 +40,7 @@ async def test_an_agent_writes_its_own_spans_without_saying_whose_they_are(
     assert {span.attempt_id for span in await spans_of(database, "mine")} == {attempt.attempt_id}
 
 
-async def test_an_agent_can_not_write_spans_of_another_attempt(
+async def test_an_agent_cannot_write_spans_of_another_attempt(
     database: Database, client: OtlpClient, kit: PostgresKit
 ) -> None:
     client.token = (await opened(kit, "mine")).token
@@ -61,7 +62,7 @@ async def test_an_agents_token_is_good_for_nothing_else(client: OtlpClient, kit:
 
 
 @pytest.mark.parametrize("token", ["", "rl-", "rl-" + "x" * 43, "nonsense"])
-async def test_a_token_of_nobody_is_refused(client: OtlpClient, token: str) -> None:
+async def test_an_unknown_token_is_refused(client: OtlpClient, token: str) -> None:
     client.token = token
     response, _ = await client.post(make_request([make_span(1)]))
     assert response.status == 401
@@ -77,6 +78,22 @@ async def test_a_token_outlives_its_attempt_by_a_minute_but_not_its_rollouts_can
     await kit.add_rollout("gone")
     client.token = (await opened(kit, "gone")).token
     await database.pool.execute("update rollouts set status = 'cancelled' where rollout_id = 'gone'")
+    response, _ = await client.post(make_request([make_span(2)], None, None))
+    assert response.status == 401
+
+
+@pytest.mark.parametrize("how", ["infrastructure", "timeout", "superseded"])
+async def test_a_token_ends_within_a_second_of_its_attempt_where_the_platform_ended_that(
+    client: OtlpClient, kit: PostgresKit, how: str
+) -> None:
+    attempt = await opened(kit, "mine")
+    client.token = attempt.token
+    assert await client.rejected(make_request([make_span(1)], None, None)) == (0, "")
+    if how == "superseded":
+        await opened(kit, "mine", execution="x2")
+    else:
+        await finish(kit, attempt, failure_class=how)
+    await asyncio.sleep(1)
     response, _ = await client.post(make_request([make_span(2)], None, None))
     assert response.status == 401
 

@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator
 
 import pytest
 from aiohttp import ClientSession
+from fastapi import FastAPI
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span
 
 from relight.errors import OverloadedError
@@ -29,17 +30,20 @@ SMALL_BUDGET = 100_000
 
 
 @pytest.fixture
-async def busy_client(database: Database, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[OtlpClient]:
+async def busy_client(database: Database) -> AsyncGenerator[OtlpClient]:
     """A service that takes 100 kB at once."""
-    monkeypatch.setattr(otlp, "MAX_TOTAL_BYTES", SMALL_BUDGET)
+
+    def prepare(app: FastAPI) -> None:
+        app.state.otlp = otlp.Otlp(app.state.backend.spans, SMALL_BUDGET)
+
     await seed_rollout(database, "r1", None)
     await seed_attempt(database, "r1", "a1")
     store = await PostgresStore.create(database, "http://gateway")
-    async with store_service(store, database) as url, ClientSession() as session:
+    async with store_service(store, database, prepare=prepare) as url, ClientSession() as session:
         yield OtlpClient(session, url, TOKEN)
 
 
-async def test_what_is_too_much_at_once_is_asked_to_come_again_and_what_was_taken_is_there(
+async def test_requests_over_the_limit_get_a_retry_after_and_accepted_spans_are_stored(
     database: Database, busy_client: OtlpClient
 ) -> None:
     def request(number: int) -> bytes:
@@ -57,7 +61,7 @@ async def test_what_is_too_much_at_once_is_asked_to_come_again_and_what_was_take
     assert await database.pool.fetchval("select count(*) from spans") == 40 * 60
 
 
-async def test_spans_that_wait_are_bounded(database: Database) -> None:
+async def test_waiting_spans_are_bounded(database: Database) -> None:
     await seed_rollout(database, "r1", None)
     await seed_attempt(database, "r1", "a1")
     ingest = SpanIngest(database, max_group=10, max_waiting=30)
@@ -73,7 +77,7 @@ async def test_spans_that_wait_are_bounded(database: Database) -> None:
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])
-async def test_a_bomb_is_refused_before_it_is_whole(client: OtlpClient, encoding: str) -> None:
+async def test_a_compression_bomb_is_refused_before_it_is_inflated(client: OtlpClient, encoding: str) -> None:
     pack = gzip.compress if encoding == "gzip" else zlib.compress
     bomb = pack(b"\0" * 400 * 2**20)
     tracemalloc.start()
@@ -105,7 +109,7 @@ async def test_bodies_beyond_their_limits_are_refused(client: OtlpClient) -> Non
 
 @pytest.mark.parametrize("fill", [b"\x12\x00", b"\x18\x00", b"\x0a\x00"])
 async def test_a_request_of_millions_of_tiny_parts_is_refused_in_a_moment(client: OtlpClient, fill: bytes) -> None:
-    inner = fill * 2**22  # 8 MiB: empty spans, numbers nobody knows, empty scopes
+    inner = fill * 2**22  # 8 MiB: empty spans, unknown field numbers, empty scopes
     body = raw_field(1, raw_field(2, inner))
     tracemalloc.start()
     try:

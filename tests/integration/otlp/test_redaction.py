@@ -16,7 +16,7 @@ from relight.store.database import Database
 from relight.store.generations import unpack_body
 from relight.store.spans.ingest import SpanIngest
 from relight.store_api.otlp_spans import decode_protobuf
-from relight.types.store import Span
+from relight.types.tracer import Span
 from tests.support.otlp import any_value, key_values, make_request, make_span
 from tests.support.postgres import fresh_database
 from tests.support.secrets import planted

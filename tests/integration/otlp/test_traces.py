@@ -13,14 +13,14 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span as ProtoSpan
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
 from relight.store.database import Database
-from relight.store.spans.rows import read_spans
-from relight.types.store import Span
+from relight.store.queue.reads import query_spans
+from relight.types.queries import SpanQuery
+from relight.types.tracer import Span
 from tests.support.otlp import JSON, PROTOBUF, OtlpClient, key_values, make_request, make_span
 
 
 async def stored(database: Database, rollout_id: str = "r1") -> list[Span]:
-    rows = await database.pool.fetch("select * from spans where rollout_id = $1 order by sequence_id", rollout_id)
-    return await read_spans(database, rows)
+    return list(await query_spans(database, SpanQuery(rollout_id=rollout_id)))
 
 
 def own_number(number: int | str) -> dict[str, Any]:
@@ -28,7 +28,7 @@ def own_number(number: int | str) -> dict[str, Any]:
     return {"agentlightning.span_sequence_id": number}
 
 
-async def test_a_span_is_stored_with_all_that_it_says(database: Database, client: OtlpClient) -> None:
+async def test_a_span_is_stored_with_all_its_fields(database: Database, client: OtlpClient) -> None:
     span = make_span(
         1,
         {
@@ -88,21 +88,21 @@ async def test_a_span_is_stored_with_all_that_it_says(database: Database, client
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "identity"])
-async def test_compressed_requests_are_understood(database: Database, client: OtlpClient, encoding: str) -> None:
+async def test_compressed_requests_are_accepted(database: Database, client: OtlpClient, encoding: str) -> None:
     pack = {"gzip": gzip.compress, "deflate": zlib.compress, "identity": bytes}[encoding]
     body = make_request([make_span(1), make_span(2)]).SerializeToString()
     assert await client.rejected(pack(body), **{"Content-Encoding": encoding}) == (0, "")
     assert [span.sequence_id for span in await stored(database)] == [1, 2]
 
 
-async def test_answers_are_compressed_where_the_client_takes_it(client: OtlpClient) -> None:
+async def test_answers_are_compressed_if_the_client_accepts_it(client: OtlpClient) -> None:
     response, body = await client.post(make_request([make_span(1)]), {**PROTOBUF, "Accept-Encoding": "gzip"})
     assert (response.headers["Content-Encoding"], body) == ("gzip", b"")
     response, _ = await client.post(make_request([make_span(2)]), {**PROTOBUF, "Accept-Encoding": "identity"})
     assert "Content-Encoding" not in response.headers
 
 
-async def test_json_is_understood_and_answered_in_json(database: Database, client: OtlpClient) -> None:
+async def test_json_is_accepted_and_answered_in_json(database: Database, client: OtlpClient) -> None:
     ids = [
         {"key": f"agentlightning.{kind}_id", "value": {"stringValue": f"{kind[0]}1"}} for kind in ("rollout", "attempt")
     ]
@@ -126,10 +126,10 @@ async def test_json_is_understood_and_answered_in_json(database: Database, clien
     [span] = await stored(database)
     assert (span.trace_id, span.span_id, span.parent_id) == (good["traceId"], good["spanId"], good["parentSpanId"])
     assert (span.attributes, span.start_time, span.end_time) == ({"n": 5, "d": 1.5}, 1544712660.0, 1544712661.0)
-    assert span.links[0]["context"]["span_id"] == good["spanId"]
+    assert span.links[0].context.span_id == good["spanId"]
 
 
-async def test_attributes_of_a_span_win_over_those_of_its_resource(database: Database, client: OtlpClient) -> None:
+async def test_attributes_of_a_span_override_those_of_its_resource(database: Database, client: OtlpClient) -> None:
     own = {
         "agentlightning.rollout_id": "r2",
         "agentlightning.attempt_id": "a2",
@@ -148,13 +148,13 @@ async def test_a_sequence_id_that_is_none_is_issued(database: Database, client: 
     assert [span.sequence_id for span in await stored(database)] == [1, 2]
 
 
-async def test_spans_that_can_not_be_kept_are_counted_and_the_rest_is_stored(
+async def test_spans_that_cannot_be_kept_are_counted_and_the_rest_is_stored(
     database: Database, client: OtlpClient
 ) -> None:
     request = make_request([make_span(1), make_span(2, span_id=b"short"), make_span(3, trace_id=b"")])
     request.MergeFrom(make_request([make_span(4)], rollout_id=None))
     request.MergeFrom(make_request([make_span(5)], attempt_id="a2"))
-    request.MergeFrom(make_request([make_span(6)], rollout_id="nobody"))
+    request.MergeFrom(make_request([make_span(6)], rollout_id="unknown"))
     request.MergeFrom(make_request([make_span(7)]))
     count, reason = await client.rejected(request)
     assert count == 5

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncGenerator
+from typing import Any
 from unittest import mock
 
 import pytest_asyncio
@@ -13,11 +14,11 @@ from relight.store.database import connect_database
 from relight.temporal.connection import connect_temporal
 from tests.chaos.parts import weights
 from tests.chaos.stack import open_folder
-from tests.integration.poison.kit import AGENTS, PARTS, Poisoned
+from tests.integration.poison.kit import AGENTS, NOTED, PARTS, PoisonStack
 
 
 @pytest_asyncio.fixture(loop_scope="package", scope="package")
-async def poisoned() -> AsyncGenerator[Poisoned]:
+async def poison() -> AsyncGenerator[PoisonStack]:
     with open_folder() as folder:
         weights.make_model(folder / "policy")
         references = [f"{PARTS / 'agents.py'}:{name}" for name in AGENTS]
@@ -29,10 +30,15 @@ async def poisoned() -> AsyncGenerator[Poisoned]:
                 "RELIGHT_GATEWAY_CALL_SECONDS": "15",
             },
         ):
-            async with EmbeddedStack(folder / "home", agents=references, flags={"data_root": folder}) as stack:
+            (folder / NOTED).mkdir()
+            options: dict[str, Any] = {
+                "flags": {"data_root": folder},
+                "runner_flags": ["--allow-path", str(folder / NOTED)],
+            }
+            async with EmbeddedStack(folder / "home", agents=references, **options) as stack:
                 await stack.wait_ready()
                 database = await connect_database(stack.settings)
                 try:
-                    yield Poisoned(stack, database, await connect_temporal(stack.settings), folder)
+                    yield PoisonStack(stack, database, await connect_temporal(stack.settings), folder)
                 finally:
                     await database.close()

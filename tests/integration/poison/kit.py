@@ -1,9 +1,10 @@
-"""Runs on the poisoned stack, and the counts that everybody shows of them."""
+"""Runs on the stack of these tests, and every count that is shown of them."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 from collections import Counter
 from dataclasses import dataclass
@@ -19,15 +20,18 @@ from relight.cli.store_reader import StoreReader
 from relight.stack.embedded import EmbeddedStack
 from relight.store.database import Database
 from relight.types import names
+from tests.support.pid_namespaces import pid_of
 
 PARTS = Path(__file__).parent / "parts"
+NOTED = "pids"
+"""The folder in which agents note their processes."""
 AGENTS = ("poison", "shared", "silent", "broken", "rewardless", "judge", "strict")
 Counts = dict[str, int]
 RUN_SECONDS = 150
 
 
 @dataclass
-class Poisoned:
+class PoisonStack:
     """The booted stack."""
 
     stack: EmbeddedStack
@@ -37,9 +41,19 @@ class Poisoned:
 
     def write_tasks(self, name: str, kinds: list[list[str]], **more: Any) -> str:
         """A data set with a task for each group: what its samples do, in order."""
-        tasks = [{"kinds": group, "pids": str(self.folder / f"{name}.pids"), **more} for group in kinds]
+        tasks = [{"kinds": group, "pids": str(self.folder / NOTED / f"{name}.pids"), **more} for group in kinds]
         (self.folder / f"{name}.jsonl").write_bytes(b"\n".join(map(orjson.dumps, tasks)))
         return f"{name}.jsonl"
+
+    async def kill_fork_servers(self, run: str) -> None:
+        """Kill the fork servers that agents ask for, until this is cancelled."""
+        asked = self.folder / NOTED / f"{run}.pids.kill"
+        while True:
+            if asked.exists() and (noted := asked.read_text()):
+                asked.unlink()
+                if (pid := pid_of(noted)) is not None:
+                    os.kill(pid, signal.SIGKILL)
+            await asyncio.sleep(0.1)
 
     async def start(self, run: str, kinds: list[list[str]], **changes: Any) -> WorkflowHandle[Any, Any]:
         """Start a run of one step that plays all tasks; pauses and preflight are off unless asked for."""
@@ -123,9 +137,9 @@ class Poisoned:
 
     def survivors(self, run: str) -> list[int]:
         """Processes that its agents noted and that are still there."""
-        path = self.folder / f"{run}.pids"
-        pids = [int(line) for line in path.read_text().split()] if path.exists() else []
-        return [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+        path = self.folder / NOTED / f"{run}.pids"
+        noted = path.read_text().split() if path.exists() else []
+        return [pid for one in noted if (pid := pid_of(one)) is not None]
 
 
 def more(after: Counts, before: Counts) -> Counts:

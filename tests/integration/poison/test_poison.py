@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
+from relight.store.access_tokens import RUNNER_NAME
+from relight.store.attempts.attempt_tokens import runner_token, token_hash
 from relight.store.maintenance.check import check_store
-from tests.integration.poison.kit import Poisoned, more
+from tests.integration.poison.kit import PoisonStack, more
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 
@@ -36,7 +39,7 @@ CLASS_OF = {
     "kills-template": "infrastructure",
 }
 HARMLESS = ("gigabyte", "prints-no-text")
-"""Nasty, and the reward counts."""
+"""Misbehaviour that costs no reward."""
 RUNS = {
     "agents": {"rollout": {"timeout_seconds": 12, "memory_limit_bytes": 256 * 1024 * 1024}},
     "quiet": {"rollout": {"unresponsive_seconds": 6}},
@@ -59,37 +62,39 @@ def injected_into(run: str) -> list[str]:
 
 
 @pytest.mark.long
-async def test_an_engine_that_fails_or_stalls_costs_only_the_calls_that_it_failed(poisoned: Poisoned) -> None:
-    handle = await poisoned.start("engines", groups_of(injected_into("engines")))
-    result = await poisoned.result(handle)
+async def test_an_engine_that_fails_or_stalls_costs_only_the_calls_that_it_failed(poison: PoisonStack) -> None:
+    handle = await poison.start("engines", groups_of(injected_into("engines")))
+    result = await poison.result(handle)
     expected = Counter(CLASS_OF[kind] for kind in injected_into("engines"))
-    shown = await poisoned.shown("engines", result)
+    shown = await poison.shown("engines", result)
     assert all(counts == expected for counts in shown.values()), shown
-    await check_rollouts(poisoned, "engines", groups_of(injected_into("engines")))
+    await check_rollouts(poison, "engines", groups_of(injected_into("engines")))
 
 
-async def test_every_poison_gets_its_class_and_every_count_shown_is_the_one_injected(poisoned: Poisoned) -> None:
+async def test_every_injected_failure_gets_its_class_and_every_count_shown_is_the_injected_one(
+    poison: PoisonStack,
+) -> None:
     groups = {run: groups_of(injected_into(run)) for run in RUNS}
     groups["agents"] = groups_of([*injected_into("agents"), *HARMLESS])
-    before = await poisoned.metrics()
+    before = await poison.metrics()
     everything: Counter[str] = Counter()
     for run, options in RUNS.items():
-        handle = await poisoned.start(run, groups[run], **options)
+        handle = await poison.start(run, groups[run], **options)
         expected = Counter(CLASS_OF[kind] for kind in injected_into(run))
-        shown = await poisoned.shown(run, await poisoned.result(handle))
+        shown = await poison.shown(run, await poison.result(handle))
         print(f"{run}: injected {dict(expected)}")
         for place, counts in shown.items():
             print(f"  {place:16} {counts}")
         assert all(counts == expected for counts in shown.values()), shown
-        await check_rollouts(poisoned, run, groups[run])
+        await check_rollouts(poison, run, groups[run])
         everything += expected
-    assert more(await fresh_metrics(poisoned, before), before) == everything
-    assert await check_store(poisoned.database) == []
+    assert more(await fresh_metrics(poison, before), before) == everything
+    assert await check_store(poison.database) == []
 
 
-async def check_rollouts(poisoned: Poisoned, run: str, groups: list[list[str]]) -> None:
+async def check_rollouts(poison: PoisonStack, run: str, groups: list[list[str]]) -> None:
     """Each has the class of what it did; the group rule was applied; no process is left."""
-    rows = await poisoned.database.pool.fetch(
+    rows = await poison.database.pool.fetch(
         "select group_number, index_in_group, failure_class, fill_up, failure from rollouts where run = $1", run
     )
     for row in rows:
@@ -98,84 +103,97 @@ async def check_rollouts(poisoned: Poisoned, run: str, groups: list[list[str]]) 
         assert row["failure_class"] == CLASS_OF.get(kind), (kind, row["failure"])
     # Only what the platform lost is made up for; every group has its two real rewards at least, so each trains.
     assert sum(row["fill_up"] > 0 for row in rows) == sum(kind.startswith("engine-") for kind in injected_into(run))
-    trained = await poisoned.database.pool.fetch("select distinct group_number from step_rollouts where run = $1", run)
+    trained = await poison.database.pool.fetch("select distinct group_number from step_rollouts where run = $1", run)
     assert {row["group_number"] for row in trained} == set(range(len(groups)))
-    assert await gone(poisoned, run) == []
+    assert await gone(poison, run) == []
 
 
 @pytest.mark.long
-async def test_an_engine_that_dies_in_the_middle_of_a_call_fails_nobody(poisoned: Poisoned) -> None:
-    groups = [[f"engine-dies {poisoned.folder / 'died'}", "well", "well", "well"]]
-    handle = await poisoned.start("survives", groups, engine_wait_seconds=300)
-    result = await poisoned.result(handle)
-    assert (poisoned.folder / "died").exists()
+async def test_an_engine_that_dies_during_a_call_fails_no_attempt(poison: PoisonStack) -> None:
+    groups = [[f"engine-dies {poison.folder / 'died'}", "well", "well", "well"]]
+    handle = await poison.start("survives", groups, engine_wait_seconds=300)
+    result = await poison.result(handle)
+    assert (poison.folder / "died").exists()
     assert result["counters"] == {"rollouts": 4, "retried": 0}
 
 
 @pytest.mark.long
-async def test_a_rollout_that_takes_the_template_with_it_is_quarantined_and_no_neighbour_with_it(
-    poisoned: Poisoned,
+async def test_a_rollout_whose_fork_server_dies_is_quarantined_and_others_are_not(
+    poison: PoisonStack,
 ) -> None:
-    groups = [["kills-template", "well", "well", "well"], ["well"] * 4]
-    before = await poisoned.metrics()
-    handle = await poisoned.start("quarantine", groups, engine_wait_seconds=300)
-    result = await poisoned.result(handle)
+    groups = [["loses-template", "well", "well", "well"], ["well"] * 4]
+    before = await poison.metrics()
+    handle = await poison.start("quarantine", groups, engine_wait_seconds=300)
+    killing = asyncio.create_task(poison.kill_fork_servers("quarantine"))
+    result = await poison.result(handle)
+    killing.cancel()
     expected = {"infrastructure": 1}
-    shown = await poisoned.shown("quarantine", result)
-    shown["metrics"] = more(await fresh_metrics(poisoned, before), before)
+    shown = await poison.shown("quarantine", result)
+    shown["metrics"] = more(await fresh_metrics(poison, before), before)
     assert all(counts == expected for counts in shown.values()), shown
-    row = await poisoned.database.pool.fetchrow(
+    row = await poison.database.pool.fetchrow(
         "select deaths, failure, attempts from rollouts where rollout_id = 'quarantine-s0001-g00-i0'"
     )
     assert (row["deaths"], row["attempts"]) == (5, 5)
     assert row["failure"] == "quarantined: its process died 5 times"
-    trained = await poisoned.database.pool.fetchval("select count(*) from step_rollouts where run = 'quarantine'")
+    trained = await poison.database.pool.fetchval("select count(*) from step_rollouts where run = 'quarantine'")
     assert trained == 8  # it was filled up
-    assert await gone(poisoned, "quarantine") == []
+    assert await gone(poison, "quarantine") == []
 
 
 @pytest.mark.long
-async def test_one_that_takes_a_shared_process_with_it_ends_up_alone_and_the_others_end_well(
-    poisoned: Poisoned,
+async def test_a_rollout_that_kills_its_shared_process_is_isolated_and_the_others_succeed(
+    poison: PoisonStack,
 ) -> None:
     groups = [["exit", "well", "well", "well"], ["raise", "hang", "well", "well"]]
-    handle = await poisoned.start("shared", groups, agent="shared", isolation="shared", rollout={"timeout_seconds": 20})
-    result = await poisoned.result(handle)
+    handle = await poison.start("shared", groups, agent="shared", isolation="shared", rollout={"timeout_seconds": 20})
+    result = await poison.result(handle)
     expected = {"agent_error": 2, "timeout": 1}
-    shown = await poisoned.shown("shared", result)
+    shown = await poison.shown("shared", result)
     assert all(counts == expected for counts in shown.values()), shown
-    row = await poisoned.database.pool.fetchrow("select * from rollouts where rollout_id = 'shared-s0001-g00-i0'")
+    row = await poison.database.pool.fetchrow("select * from rollouts where rollout_id = 'shared-s0001-g00-i0'")
     assert (row["failure_class"], row["deaths"]) == ("agent_error", 2)
-    assert await poisoned.database.pool.fetchval("select count(*) from step_rollouts where run = 'shared'") == 5
+    assert await poison.database.pool.fetchval("select count(*) from step_rollouts where run = 'shared'") == 5
 
 
 @pytest.mark.long
-async def test_a_grader_that_fails_is_the_platforms_failure_and_its_groups_are_filled_up(poisoned: Poisoned) -> None:
+async def test_a_failing_grader_is_a_platform_failure_and_its_groups_are_filled_up(poison: PoisonStack) -> None:
     groups = [["graded-badly", "even", "odd", "even"], ["odd", "even", "odd", "raise"]]
-    handle = await poisoned.start("graded", groups, grader="judge")
-    result = await poisoned.result(handle)
+    handle = await poison.start("graded", groups, grader="judge")
+    result = await poison.result(handle)
     expected = {"grader_error": 1, "agent_error": 1}
-    shown = await poisoned.shown("graded", result)
+    shown = await poison.shown("graded", result)
     assert all(counts == expected for counts in shown.values()), shown
-    failure = await poisoned.database.pool.fetchval(
+    failure = await poison.database.pool.fetchval(
         "select failure from rollouts where rollout_id = 'graded-s0001-g00-i0'"
     )
     assert failure == "grader 'judge': ZeroDivisionError: the grader divides by 0"
 
 
-async def fresh_metrics(poisoned: Poisoned, before: dict[str, int]) -> dict[str, int]:
+async def fresh_metrics(poison: PoisonStack, before: dict[str, int]) -> dict[str, int]:
     """Metrics that were read anew: Postgres is asked every few seconds at most."""
     async with asyncio.timeout(30):
-        while (now := await poisoned.metrics()) == before:  # noqa: ASYNC110 - another process reads it
+        while (now := await poison.metrics()) == before:  # noqa: ASYNC110 - another process reads it
             await asyncio.sleep(1)
         return now
 
 
-async def gone(poisoned: Poisoned, run: str) -> list[int]:
+async def gone(poison: PoisonStack, run: str) -> list[int]:
     """Processes of its agents that outlive it; what was killed a moment ago is given that moment."""
     left: list[int] = []
     for _ in range(50):
-        if not (left := poisoned.survivors(run)):
+        if not (left := poison.survivors(run)):
             break
         await asyncio.sleep(0.1)
     return left
+
+
+async def test_the_processes_in_which_agents_run_are_given_a_runners_token_and_not_the_admin_token(
+    poison: PoisonStack,
+) -> None:
+    token, runner = poison.stack.settings.token_value or "", poison.stack.process("runner")
+    given = await asyncio.to_thread(Path(f"/proc/{runner.pid}/environ").read_bytes)
+    assert token.encode() not in given
+    assert runner_token(token).encode() in given
+    row = await poison.database.pool.fetchrow("select * from tokens where name = $1", RUNNER_NAME)
+    assert (row["token_hash"], row["role"]) == (token_hash(runner_token(token)), "runner")

@@ -8,7 +8,7 @@ import pytest
 from temporalio.client import WorkflowFailureError
 
 from relight.cli.store_reader import StoreReader
-from tests.integration.poison.kit import Poisoned
+from tests.integration.poison.kit import PoisonStack
 
 pytestmark = [pytest.mark.long, pytest.mark.asyncio(loop_scope="package")]
 
@@ -23,13 +23,11 @@ HOPELESS: dict[str, tuple[dict[str, Any], str, str]] = {
 
 
 @pytest.mark.parametrize("run", HOPELESS)
-async def test_what_would_fail_every_time_ends_the_run_with_a_message_that_says_what(
-    poisoned: Poisoned, run: str
-) -> None:
+async def test_a_preflight_failure_ends_the_run_with_a_message_that_names_it(poison: PoisonStack, run: str) -> None:
     changes, kind, says = HOPELESS[run]
     with pytest.raises(WorkflowFailureError):
-        await poisoned.result(await poisoned.start(run, [[kind, kind]], preflight=True, **changes))
-    async with StoreReader.from_settings(poisoned.stack.settings) as reader:
+        await poison.result(await poison.start(run, [[kind, kind]], preflight=True, **changes))
+    async with StoreReader.from_settings(poison.stack.settings) as reader:
         view = await reader.run(run)
         steps = await reader.steps(run)
     assert view.status == "failed"
@@ -38,12 +36,12 @@ async def test_what_would_fail_every_time_ends_the_run_with_a_message_that_says_
     assert steps == []
 
 
-async def test_a_preflight_that_goes_well_leaves_no_trace_in_any_step(poisoned: Poisoned) -> None:
-    handle = await poisoned.start("sound", [["well", "well"]], preflight=True)
-    result = await poisoned.result(handle)
-    listed = await poisoned.command("rollouts", "sound")
+async def test_a_successful_preflight_leaves_no_trace_in_any_step(poison: PoisonStack) -> None:
+    handle = await poison.start("sound", [["well", "well"]], preflight=True)
+    result = await poison.result(handle)
+    listed = await poison.command("rollouts", "sound")
     assert sorted(row["kind"] for row in listed) == ["preflight", "train", "train"]
     assert [row["rollout_id"] for row in listed if row["kind"] == "preflight"] == ["sound-preflight-train"]
-    trained = await poisoned.database.pool.fetch("select rollout_id from step_rollouts where run = 'sound'")
+    trained = await poison.database.pool.fetch("select rollout_id from step_rollouts where run = 'sound'")
     assert len(trained) == 2
     assert result["counters"] == {"rollouts": 2, "retried": 0}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from relight.observability.reporting import own_report
+from relight.observability.process_reports import own_report
 from relight.stack.addresses import decide
 from relight.stack.process_factory import ProcessFactory, StackRequest
 from relight.store.database import Database
@@ -15,7 +15,7 @@ from relight.store.workers import register_worker
 
 
 @pytest.mark.parametrize("kind", ["orchestrator", "gpu-worker", "runner"])
-async def test_a_part_that_reports_no_more_does_not_answer_and_is_not_blamed_for_an_outage_of_postgres(
+async def test_a_process_that_stops_reporting_is_unresponsive_unless_postgres_is_down(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     monkeypatch.setenv("RELIGHT_POSTGRES_URL", database.url)

@@ -20,10 +20,12 @@ from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from relight.settings import load_settings
 from relight.stack import stack_file, temporal_binary
 from relight.stack.embedded import EmbeddedStack
+from relight.stack.postgres_roles import OWNER
 from relight.temporal.connection import connect_temporal
 from relight.types import names
 from tests.integration.stack.conftest import descendants, gone, relight
 from tests.support.orchestration import eventually
+from tests.support.postgres import connected_as
 
 SERVERS = ("--only", "postgres,temporal")
 Start = Callable[..., Any]
@@ -56,7 +58,7 @@ async def test_a_second_stack_of_a_home_is_refused_and_the_first_is_ended_by_dow
         assert await running.process.wait() == 0
 
 
-async def test_a_part_that_is_killed_comes_back_where_it_was(up: Start) -> None:
+async def test_a_killed_process_is_restarted_at_its_address(up: Start) -> None:
     async with up(*SERVERS) as running:
         await running.until("up")
         url = running.stack()["settings"]["postgres_url"]
@@ -73,7 +75,7 @@ async def test_a_part_that_is_killed_comes_back_where_it_was(up: Start) -> None:
         await connect_temporal(load_settings(home=running.home))
 
 
-async def test_parts_stop_agents_first_and_postgres_last(tmp_path: Path) -> None:
+async def test_processes_stop_runners_first_and_postgres_last(tmp_path: Path) -> None:
     stopped: list[str] = []
     parts = ("postgres", "temporal", "store", "gateway", "orchestrator")
     stack = EmbeddedStack(
@@ -85,7 +87,7 @@ async def test_parts_stop_agents_first_and_postgres_last(tmp_path: Path) -> None
     assert stopped == ["orchestrator", "gateway", "store", "temporal", "postgres"]
 
 
-async def test_what_the_stack_promises_of_its_servers(tmp_path: Path) -> None:
+async def test_the_stacks_servers_have_their_documented_settings(tmp_path: Path) -> None:
     async with EmbeddedStack(tmp_path, only=("postgres", "temporal", "store")) as stack:
         await stack.wait_ready()
         settings = stack.settings
@@ -121,7 +123,7 @@ async def test_a_stack_in_the_background_is_up_when_the_command_returns(tmp_path
     assert await gone([pid], 0) == []
 
 
-async def test_servers_out_of_reach_are_named_before_anything_is_started(tmp_path: Path) -> None:
+async def test_unreachable_servers_are_named_before_anything_is_started(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         closed = server.getsockname()[1]
     home = str(tmp_path / "home")
@@ -145,7 +147,7 @@ async def test_a_port_in_use_is_named_with_its_holder(tmp_path: Path) -> None:
     assert err.count("\n") == 1
 
 
-async def test_an_agent_that_can_not_be_imported_ends_the_boot_and_everything_that_was_started(up: Start) -> None:
+async def test_an_agent_that_cannot_be_imported_ends_the_boot_and_every_started_process(up: Start) -> None:
     parts = "postgres,temporal,store,runner"
     async with up("--only", parts, "--agent", "no_such_module:agent") as running:
         out, _ = await running.process.communicate()
@@ -155,7 +157,7 @@ async def test_an_agent_that_can_not_be_imported_ends_the_boot_and_everything_th
         assert {part["pid"] for part in running.stack()["processes"].values()} == {None}
 
 
-async def test_a_stack_with_a_server_of_its_own_needs_no_tls_and_no_key_whatever_temporal_s_configuration_says(
+async def test_a_stack_with_a_server_of_its_own_needs_no_tls_and_no_key_whatever_temporals_configuration_says(
     up: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A profile without an address: what it says is meant for a server elsewhere."""
@@ -176,7 +178,7 @@ async def test_a_stack_with_a_server_of_its_own_needs_no_tls_and_no_key_whatever
         assert polled["agent calculator"]
 
 
-async def test_a_postgres_that_waits_for_its_sessions_to_leave_is_ended_and_comes_back(up: Start) -> None:
+async def test_a_postgres_that_waits_for_its_sessions_is_stopped_and_restarted(up: Start) -> None:
     """SIGTERM is Postgres' smart shutdown: it refuses new sessions and waits for the open ones, without a limit."""
     async with up("--only", "postgres,store") as running:
         await running.until("up")
@@ -195,7 +197,7 @@ async def test_a_postgres_that_waits_for_its_sessions_to_leave_is_ended_and_come
             assert answer.status == 200
 
 
-async def test_a_postgres_that_stops_answering_is_shown_so_until_it_answers(up: Start) -> None:
+async def test_a_postgres_that_stops_answering_is_shown_as_unresponsive_until_it_answers(up: Start) -> None:
     async with up("--only", "postgres") as running:
         await running.until("up")
         pid = running.pid("postgres")
@@ -226,7 +228,7 @@ def cached_server(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, 
     return cached, go
 
 
-async def test_a_temporal_server_whose_file_has_gone_is_obtained_again(
+async def test_a_temporal_server_whose_file_is_missing_is_obtained_again(
     up: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the order in which it was looked for at first: here Go makes one, where it can not be downloaded."""
@@ -243,7 +245,7 @@ async def test_a_temporal_server_whose_file_has_gone_is_obtained_again(
         assert cached.exists()
 
 
-async def test_a_stack_that_makes_its_temporal_server_again_ends_at_once_when_it_is_told_to(
+async def test_a_stack_that_builds_its_temporal_server_stops_at_once_on_sigterm(
     up: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The build takes minutes: to wait for it would have `relight down` kill Postgres with everything else."""
@@ -265,7 +267,19 @@ async def test_a_stack_that_makes_its_temporal_server_again_ends_at_once_when_it
     assert await gone([int((go.parent / "go.pid").read_text())], 5) == []
 
 
-async def test_a_stack_that_can_not_be_booted_says_why_and_nothing_else(tmp_path: Path) -> None:
+async def test_a_home_of_a_release_before_0_1_ends_the_boot_with_the_remedy(up: Start) -> None:
+    async with up("--only", "postgres") as first:
+        await first.until("up")
+        async with connected_as(OWNER, first.stack()["settings"]["postgres_url"]) as connection:
+            await connection.execute("alter table migrations drop column digest")
+    code, _, err = await relight("up", "--home", str(first.home), "--only", "postgres,store")
+    assert code == 1
+    assert err.startswith("error: store can't be started: ")
+    assert "made by a Relight before 0.1" in err
+    assert "Use a new home (--home or RELIGHT_HOME)" in err
+
+
+async def test_a_stack_that_cannot_boot_reports_the_reason_alone(tmp_path: Path) -> None:
     data = tmp_path / "home" / "postgres" / "data"
     data.mkdir(parents=True)
     (data / "PG_VERSION").write_text("16\n")

@@ -6,8 +6,8 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
+from relight.store.attempts.attempt_tokens import token_hash
 from relight.store.attempts.postgres import PostgresStore
-from relight.store.attempts.tokens import token_hash
 from relight.store.client import LightningStoreClient
 from relight.store.database import Database
 from relight.types.resources import LLM, PromptTemplate, ProxyLLM
@@ -68,7 +68,7 @@ async def test_a_claim_that_is_repeated_brings_the_same(store: LightningStoreCli
     assert first == second
 
 
-async def test_a_seal_can_not_be_made_up(store: LightningStoreClient) -> None:
+async def test_a_forged_attempt_key_is_refused(store: LightningStoreClient) -> None:
     await store.add_resources({"proxy": ProxyLLM(endpoint=GATEWAY, model="m")})
     claim = await store.start_rollout("x")
     assert claim.resources_id is not None
@@ -76,7 +76,7 @@ async def test_a_seal_can_not_be_made_up(store: LightningStoreClient) -> None:
         assert await store.get_resources_by_id(wrong) is None
 
 
-async def test_models_elsewhere_or_with_a_key_stay_as_they_are(store: LightningStoreClient) -> None:
+async def test_models_at_other_addresses_or_with_a_key_are_unchanged(store: LightningStoreClient) -> None:
     models = {
         "elsewhere": ProxyLLM(endpoint="http://other:4748", model="m"),
         "deeper": LLM(endpoint=f"{GATEWAY}/rollout/r/attempt/a/v1", model="m"),

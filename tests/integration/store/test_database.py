@@ -1,9 +1,11 @@
-"""Migrations, partitions and errors of the database layer."""
+"""The schema, partitions and errors of the database layer."""
 
 from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 
@@ -11,11 +13,12 @@ import asyncpg
 import pytest
 
 import relight
-from relight.errors import ConflictError, InvalidRequestError, NotFoundError, PostgresError
+from relight.errors import ConfigError, ConflictError, InvalidRequestError, NotFoundError, PostgresError
 from relight.store.attempts.postgres import PostgresStore
-from relight.store.database import Database, migrations, queries
+from relight.store.database import MIGRATIONS_TABLE, Database, digest_of, migrations, queries
+from relight.store.maintenance.check import check_store
 from relight.store.maintenance.partitions import DAYS_AHEAD, ensure_partitions
-from tests.support.postgres import create_database
+from tests.support.postgres import as_role, create_database
 from tests.support.store_kit import PostgresKit, call, opened, span
 
 PARTITIONED = 4
@@ -31,9 +34,53 @@ async def test_many_services_may_migrate_at_once(postgres_url: str) -> None:
         await pool.close()
 
 
-async def test_no_two_migrations_have_one_number() -> None:
+async def test_no_two_files_of_the_schema_have_one_number() -> None:
     numbers = [number for number, _, _ in migrations()]
     assert numbers == sorted(set(numbers))
+
+
+@asynccontextmanager
+async def recorded(postgres_url: str, number: int, name: str, digest: str | None) -> AsyncGenerator[Database]:
+    """A database in which a file of a schema is recorded, and nothing else; before 0.1 without a digest."""
+    database = await Database.connect(await create_database(postgres_url, template="template0"))
+    await database.pool.execute(MIGRATIONS_TABLE)
+    await database.pool.execute(
+        "insert into migrations (version, name, digest) values ($1, $2, $3)", number, name, digest or ""
+    )
+    if digest is None:
+        await database.pool.execute("alter table migrations drop column digest")
+    yield database
+    await database.close()
+
+
+async def test_a_file_that_was_added_after_a_later_one_is_applied_too(postgres_url: str) -> None:
+    newest, name, text = migrations()[-1]
+    async with recorded(postgres_url, newest, name, digest_of(text)) as database:
+        assert await database.migrate() == newest
+        applied = await database.pool.fetch("select version, name from migrations order by version")
+        assert [tuple(row) for row in applied] == [(number, name) for number, name, _ in migrations()]
+        assert await database.pool.fetchval("select to_regclass('events') is not null")
+
+
+@pytest.mark.parametrize(
+    ("number", "name", "digest", "mend"),
+    [
+        (1, "0001_initial.sql", None, "new home .* or an empty database"),
+        (1, "01_datasets.sql", "of an earlier text", "new home .* or an empty database"),
+        (999, "999_later.sql", "x", "newer Relight"),
+    ],
+)
+async def test_a_database_of_an_earlier_or_newer_release_is_refused_with_the_remedy_and_left_as_it_is(
+    postgres_url: str, number: int, name: str, digest: str | None, mend: str
+) -> None:
+    async with recorded(postgres_url, number, name, digest) as database:
+        for use in (database.migrate(), check_store(database)):
+            with pytest.raises(ConfigError, match=mend):
+                await use
+        tables = await database.pool.fetch(
+            "select relname from pg_class where relkind = 'r' and relname !~ '^(pg|sql)_'"
+        )
+        assert [row[0] for row in tables] == ["migrations"]
 
 
 async def test_every_named_query_is_understood_by_postgres(database: Database) -> None:
@@ -58,7 +105,7 @@ async def test_every_column_is_read_by_a_query_a_function_or_the_code(database: 
 
 
 async def test_partitions_are_made_ahead_and_take_the_rows(postgres_url: str) -> None:
-    database = await Database.connect(await create_database(postgres_url))
+    database = await Database.connect(as_role(await create_database(postgres_url)))
     made = await asyncio.gather(*(ensure_partitions(database) for _ in range(3)))
     assert sorted(made) == [0, 0, PARTITIONED * (1 + DAYS_AHEAD)]
     kit = PostgresKit(database, await PostgresStore.create(database, "http://gateway"))
@@ -77,7 +124,7 @@ async def test_partitions_are_made_ahead_and_take_the_rows(postgres_url: str) ->
 
 
 async def test_a_day_whose_rows_are_in_the_default_partition_stays_there(postgres_url: str) -> None:
-    database = await Database.connect(await create_database(postgres_url))
+    database = await Database.connect(as_role(await create_database(postgres_url)))
     today = await database.pool.fetchval("select (now() at time zone 'utc')::date")
     await database.pool.execute("insert into bodies values ($1, 'x', 'x')", today + timedelta(days=1))
     assert await ensure_partitions(database) == PARTITIONED * (1 + DAYS_AHEAD) - 1
@@ -120,12 +167,12 @@ async def test_a_transaction_that_fails_leaves_nothing_behind_on_its_connection(
 
     async def fail() -> None:
         async with database.transaction() as tx:
-            await tx.connection.execute("create table left_over (x int)")
+            await tx.connection.execute("insert into secrets values ('left over', '')")
             raise RuntimeError
 
     with pytest.raises(RuntimeError):
         await fail()
-    assert await database.pool.fetchval("select to_regclass('left_over')") is None
+    assert await database.pool.fetchval("select count(*) from secrets") == 0
     await database.close()
 
 

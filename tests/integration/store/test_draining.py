@@ -42,7 +42,7 @@ async def store_service(database_url: str) -> AsyncGenerator[tuple[asyncio.subpr
 
 
 def listens(url: str) -> bool:
-    """Whether anybody takes connections there."""
+    """Whether connections are accepted there."""
     place = urlsplit(url)
     try:
         socket.create_connection((place.hostname or "", place.port or 0), timeout=5).close()
@@ -51,7 +51,7 @@ def listens(url: str) -> bool:
     return True
 
 
-async def test_a_commit_under_way_is_answered_before_the_service_ends(database: Database, database_url: str) -> None:
+async def test_a_commit_in_progress_is_answered_before_the_service_ends(database: Database, database_url: str) -> None:
     await seed_run(database)
     await seed_rollout(database, "ro")
     async with (

@@ -12,21 +12,22 @@ import pytest
 from relight.datasets import load_tasks
 from relight.store.attempts.postgres import PostgresStore
 from relight.store.database import Database
-from relight.store.runs import lifecycle, views
+from relight.store.runs import lifecycle
+from relight.store.runs.views import RunViews
 from relight.store.training import plans
 from relight.types.names import POLICY
 from relight.types.payloads import BeginInput, EvaluationResult
 from relight.types.rollout import FailureClass
 from relight.types.run_file import parse_run_file
 from relight.types.wire import ResolveRequest
-from tests.rules.kit import HandRun, begin
+from tests.rules.kit import ManualRun, begin
 from tests.support.orchestration import run_file, write_tasks
 from tests.support.seeds import seed_engine
 
 Ending = float | FailureClass
 
 
-async def evaluate(run: HandRun, version: int, endings: list[Ending]) -> EvaluationResult:
+async def evaluate(run: ManualRun, version: int, endings: list[Ending]) -> EvaluationResult:
     """Play the held-out rollouts of a version in order, and record what came of it."""
     await plans.plan_evaluation(run.database, run.place(version))
     for row, ending in zip(await run.rollouts(version, "eval"), endings, strict=True):
@@ -40,7 +41,7 @@ async def evaluate(run: HandRun, version: int, endings: list[Ending]) -> Evaluat
 
 async def with_sources(
     database: Database, folder: Path, name: str, sources: list[str | None], **changes: Any
-) -> HandRun:
+) -> ManualRun:
     """A run whose held-out tasks name these sources, in order."""
     write_tasks(folder)
     tasks = [{"question": str(n)} | ({"data_source": source} if source else {}) for n, source in enumerate(sources)]
@@ -49,7 +50,7 @@ async def with_sources(
     train, held_out = (load_tasks(f"{part}.jsonl", folder) for part in ("train", "heldout"))
     await lifecycle.begin_run(database, BeginInput(run=name, driver="driver", file=file), train, held_out)
     await seed_engine(database, f"engine-of-{name}", name)
-    return HandRun(database, await PostgresStore.create(database, "http://gateway"), name, file)
+    return ManualRun(database, await PostgresStore.create(database, "http://gateway"), name, file)
 
 
 async def test_a_timeout_lowers_the_score_though_the_mean_over_rewards_rises(
@@ -60,7 +61,7 @@ async def test_a_timeout_lowers_the_score_though_the_mean_over_rewards_rises(
     worse = await evaluate(run, 1, [1.0, 1.0, FailureClass.TIMEOUT, FailureClass.INFRASTRUCTURE])
     assert (well.reward, well.score, well.rewarded, well.failed) == (0.5, 0.5, 4, 0)
     assert (worse.reward, worse.score, worse.rewarded, worse.failed) == (1.0, 0.5, 2, 2)
-    view = await views.get_run(database, "scored")
+    view = await RunViews(database).run("scored")
     assert [(one.version, one.reward, one.score) for one in view.evaluations] == [(0, 0.5, 0.5), (1, 1.0, 0.5)]
     assert view.held_out == 0.5
 
@@ -72,7 +73,7 @@ async def test_a_failure_counts_in_the_score_as_the_run_file_says(database: Data
     assert (result.reward, result.score) == (1.0, 0.0)
 
 
-async def test_an_evaluation_without_one_reward_has_a_score_and_is_not_played_again(
+async def test_an_evaluation_without_a_reward_has_a_score_and_is_not_repeated(
     database: Database, tmp_path: Path
 ) -> None:
     unmoved = {"pause_above": None, "pause_without_reward": False}
@@ -109,7 +110,7 @@ async def test_samples_of_a_task_give_mean_spread_and_pass_at_k_by_data_source(
     run = await with_sources(database, tmp_path, "sourced", ["algebra", "sums", "algebra", None], evaluation=wanted)
     endings: list[Ending] = [1.0, FailureClass.TIMEOUT, 1.0, 1.0, 0.5, 0.5, 0.0, 0.25]
     await evaluate(run, 0, endings)
-    (found,) = (await views.get_run(database, "sourced")).evaluations
+    (found,) = (await RunViews(database).run("sourced")).evaluations
     assert (found.samples, found.score, found.spread, found.pass_at_k) == (2, 0.53125, 0.15625, passed[""])
     assert {
         name: (one.tasks, one.score, one.spread, one.pass_at_k, one.failed) for name, one in found.sources.items()
@@ -125,27 +126,27 @@ async def test_a_rollout_that_failed_passes_at_no_threshold(database: Database, 
     wanted = {"limit": 3, "pass_threshold": -0.5}
     run = await begin(database, tmp_path, "below", evaluation=wanted, failures=worth)
     await evaluate(run, 0, [FailureClass.TIMEOUT, FailureClass.AGENT_ERROR, 0.0])
-    (found,) = (await views.get_run(database, "below")).evaluations
+    (found,) = (await RunViews(database).run("below")).evaluations
     assert found.pass_at_k == pytest.approx(1 / 3)
 
 
 async def test_one_sample_a_task_has_no_spread(database: Database, tmp_path: Path) -> None:
     run = await with_sources(database, tmp_path, "single", ["a/b", "a/b"])
     await evaluate(run, 0, [1.0, 0.0])
-    (found,) = (await views.get_run(database, "single")).evaluations
+    (found,) = (await RunViews(database).run("single")).evaluations
     assert (found.samples, found.spread, found.pass_at_k, found.sources["a/b"].spread) == (1, None, 0.5, None)
 
 
-async def test_a_source_of_any_length_is_measured_under_its_beginning(database: Database, tmp_path: Path) -> None:
+async def test_a_long_source_name_is_cut_in_metric_names(database: Database, tmp_path: Path) -> None:
     dice = random.Random(1)
     long = "".join(chr(dice.randrange(0x4E00, 0x9FFF)) for _ in range(5000))  # no index of Postgres holds that
     run = await with_sources(database, tmp_path, "long", [long, "short"])
     await evaluate(run, 0, [1.0, 0.0])
-    (found,) = (await views.get_run(database, "long")).evaluations
+    (found,) = (await RunViews(database).run("long")).evaluations
     assert {name: one.score for name, one in found.sources.items()} == {long[:200]: 1.0, "short": 0.0}
 
 
-async def test_evaluations_may_be_sampled_in_their_own_way(database: Database, tmp_path: Path) -> None:
+async def test_evaluations_may_have_sampling_settings_of_their_own(database: Database, tmp_path: Path) -> None:
     sampling = {"temperature": 1.0, "max_tokens": 32, "stop": ["\n"]}
     own = {"limit": 1, "sampling": {"temperature": 0.0, "max_tokens": 64}}
     run = await begin(database, tmp_path, "greedy", sampling=sampling, evaluation=own)

@@ -10,13 +10,13 @@ import pytest
 
 from relight.cli.rollouts import rollout_lines
 from relight.emitter.emit import reward_attributes
-from relight.emitter.names import ANNOTATION
 from relight.errors import ConflictError, NotFoundError
 from relight.litagent.agent_arguments import Invocation
 from relight.runner.agent_call import AgentCall
+from relight.semconv import AGL_ANNOTATION
 from relight.store.database import Database
 from relight.store.postgres import PostgresLightningStore
-from relight.store.runs import views
+from relight.store.runs.views import RunViews
 from relight.store.training import regrades
 from relight.types.payloads import NamedRewards, RegradedRewards
 from relight.types.resources import PromptTemplate
@@ -107,7 +107,7 @@ async def test_a_failure_that_is_not_in_the_retry_condition_is_final(kit: StoreK
     ("reward", "failure_class"),
     [(None, "no_reward"), (math.nan, "invalid_reward"), (math.inf, "invalid_reward"), (-math.inf, "invalid_reward")],
 )
-async def test_a_missing_or_senseless_reward_is_a_failure_not_a_zero(
+async def test_a_missing_or_invalid_reward_is_a_failure_not_a_zero(
     kit: StoreKit, reward: float | None, failure_class: str
 ) -> None:
     outcome = await finish(kit, await opened(kit), reward=reward)
@@ -121,7 +121,7 @@ async def test_a_failed_attempt_keeps_no_reward(kit: StoreKit) -> None:
     assert outcome.reward is None
 
 
-async def test_a_superseded_attempt_can_not_finish_but_its_spans_are_kept(kit: StoreKit) -> None:
+async def test_a_superseded_attempt_cannot_finish_but_its_spans_are_kept(kit: StoreKit) -> None:
     old = await opened(kit)
     new = await opened(kit, execution="x2")
     with pytest.raises(ConflictError):
@@ -138,7 +138,7 @@ async def test_a_fence_that_is_not_the_attempts_own_is_a_conflict(kit: StoreKit)
     assert (await kit.rollout("r1")).status == "preparing"
 
 
-async def test_an_attempt_that_does_not_exist_can_not_finish(kit: StoreKit) -> None:
+async def test_an_attempt_that_does_not_exist_cannot_finish(kit: StoreKit) -> None:
     with pytest.raises(NotFoundError, match="at-404"):
         await kit.store.finish_attempt(FinishRequest(attempt_id="at-404", fence=1))
 
@@ -159,7 +159,7 @@ async def test_a_rollout_whose_batch_is_closed_keeps_its_status_however_its_atte
     assert (state.status, state.reward) == ("preparing", None)
 
 
-async def test_text_that_postgres_can_not_hold_is_made_to_fit(kit: StoreKit) -> None:
+async def test_text_that_postgres_cannot_store_is_cleaned(kit: StoreKit) -> None:
     outcome = await finish(
         kit,
         await opened(kit),
@@ -237,7 +237,7 @@ async def test_deliveries_of_an_attempt_that_died_are_settled_too(kit: StoreKit)
     assert await kit.deliveries(attempt.attempt_id) == {1: "yes"}
 
 
-async def test_one_of_many_finishes_at_once_decides(postgres_kit: PostgresKit) -> None:
+async def test_of_concurrent_finishes_one_decides(postgres_kit: PostgresKit) -> None:
     attempt = await opened(postgres_kit)
     outcomes = await asyncio.gather(*(finish(postgres_kit, attempt, reward=float(number)) for number in range(8)))
     assert len({outcome.reward for outcome in outcomes}) == 1
@@ -267,7 +267,7 @@ async def test_further_named_rewards_and_the_feedback_are_kept_beside_the_one_th
     first = await finish(postgres_kit, attempt, reward=0.5, dimensions=named, feedback="too\0 long")
     again = await finish(postgres_kit, attempt, reward=1.0, dimensions={"other": 1.0})
     assert first == again
-    view = await views.get_rollout(database, "r1")
+    view = await RunViews(database).rollout("r1")
     found = [(row.grader, row.dimension, row.primary, row.value, row.feedback) for row in view.rewards]
     assert found == [("agent", "exact", True, 0.5, found[0][-1]), ("agent", "short", False, 0.25, None)]
     assert "long" in str(found[0][-1])
@@ -290,7 +290,7 @@ async def test_an_attempt_sees_the_metadata_and_the_resources_of_its_rollout(
     assert (seen.metadata, seen.resources_id, seen.resources_version) == ({"source": "algebra"}, added.resources_id, 1)
 
 
-async def test_named_rewards_of_a_later_judgement_are_rows_beside_those_that_were_trained_on(
+async def test_named_rewards_of_a_later_regrade_are_rows_beside_those_that_were_trained_on(
     database: Database, postgres_kit: PostgresKit
 ) -> None:
     attempt = await opened(postgres_kit)
@@ -300,8 +300,8 @@ async def test_named_rewards_of_a_later_judgement_are_rows_beside_those_that_wer
         run="demo", grader="judge", rewards=[("r1", attempt.attempt_id, 0.5)], named={attempt.attempt_id: named}
     )
     for _ in range(2):
-        assert await regrades.record_judgements(database, given) == 1
-    view = await views.get_rollout(database, "r1")
+        assert await regrades.record_regrades(database, given) == 1
+    view = await RunViews(database).rollout("r1")
     assert [(row.grader, row.dimension, row.primary, row.value, row.feedback) for row in view.rewards] == [
         ("agent", "primary", True, 1.0, None),
         ("judge", "exact", True, 0.5, "too long"),
@@ -314,10 +314,10 @@ async def test_named_rewards_of_an_external_runners_last_reward_span_are_kept(da
     claim = await store.start_rollout("x")
     for number, rewards in enumerate(({"old": 9.0}, {"exact": 0.5, "short": 0.25}), 1):
         attributes = reward_attributes(rewards, "too long")
-        await store.add_span(span_of(claim, f"s{number}", number, name=ANNOTATION, attributes=attributes))
+        await store.add_span(span_of(claim, f"s{number}", number, name=AGL_ANNOTATION, attributes=attributes))
     await store.update_attempt(claim.rollout_id, "latest", status=AttemptStatus.SUCCEEDED)
     await store.aclose()
-    view = await views.get_rollout(database, claim.rollout_id)
+    view = await RunViews(database).rollout(claim.rollout_id)
     assert view.reward == 0.5
     assert [(row.dimension, row.primary, row.value, row.feedback) for row in view.rewards] == [
         ("exact", True, 0.5, "too long"),

@@ -1,4 +1,4 @@
-"""Connections to Postgres that look alive and are dead: who waits on one is told, and the next is a new one."""
+"""Connections to Postgres that look alive and are dead: a command on one gets an error, and the next has a new one."""
 
 from __future__ import annotations
 
@@ -6,25 +6,60 @@ import asyncio
 import random
 import socket
 from collections.abc import AsyncGenerator
-from typing import Any, cast
+from contextlib import asynccontextmanager
+from typing import Any, ClassVar, cast
+from urllib.parse import parse_qs
 
 import asyncpg
 import pytest
 
 from relight.errors import PostgresError
 from relight.store import database as databases
-from relight.store import live_connection
 from relight.store.database import Database
+from relight.store.live_connection import LiveConnection, Session
 from relight.store.notifications import listening
 from tests.chaos.network import BOTH, LOOPBACK, Edge, Target, Way
 
 
+class Impatient(LiveConnection):
+    """With short timeouts."""
+
+    command_seconds = 2.0
+    cancel_seconds = 0.5
+    ping_seconds = 0.2
+
+
+class Asking(Impatient):
+    """Checks late commands soon."""
+
+    late_seconds = 0.2
+    on_its_way_seconds = 0.1
+    found_idle: ClassVar[list[bool | None]] = []
+
+    async def end_idle(self, session: Session) -> bool | None:
+        self.found_idle.append(await super().end_idle(session))
+        return self.found_idle[-1]
+
+
+class SoonRested(Impatient):
+    """Checks pooled connections after a short idle time."""
+
+    rested_seconds = 0.2
+
+
+@asynccontextmanager
+async def connected(edge: Edge, database_url: str, kind: type[LiveConnection]) -> AsyncGenerator[Database]:
+    """Postgres at the end of that connection."""
+    path, _, query = database_url.partition("?")
+    url = f"{path.replace('@', f'@{LOOPBACK}:{edge.port}')}?sslmode=disable&passfile={parse_qs(query)['passfile'][0]}"
+    database = await Database.connect(url, max_size=2, kind=kind)
+    yield database
+    await database.close()
+
+
 @pytest.fixture
-async def edge(database_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[Edge]:
-    """A way to Postgres, and short timeouts on it."""
-    monkeypatch.setattr(databases, "COMMAND_SECONDS", 2.0)
-    monkeypatch.setattr(live_connection, "CANCEL_SECONDS", 0.5)
-    monkeypatch.setattr(live_connection, "PING_SECONDS", 0.2)
+async def edge(database_url: str) -> AsyncGenerator[Edge]:
+    """A connection to Postgres that can be cut."""
     edge = Edge("test->postgres", random.Random(1))
     edge.target = Target.of(database_url)
     await edge.listen()
@@ -34,11 +69,15 @@ async def edge(database_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncGener
 
 @pytest.fixture
 async def through(edge: Edge, database_url: str) -> AsyncGenerator[Database]:
-    """Postgres at the end of that way."""
-    path = database_url.partition("?")[0].partition("@/")
-    database = await Database.connect(f"{path[0]}@{LOOPBACK}:{edge.port}/{path[2]}?sslmode=disable", max_size=2)
-    yield database
-    await database.close()
+    async with connected(edge, database_url, Impatient) as database:
+        yield database
+
+
+@pytest.fixture
+async def asking(edge: Edge, database_url: str) -> AsyncGenerator[Database]:
+    Asking.found_idle.clear()
+    async with connected(edge, database_url, Asking) as database:
+        yield database
 
 
 @pytest.mark.parametrize("ways", [BOTH, {Way.UP}, {Way.DOWN}])
@@ -57,25 +96,21 @@ async def test_a_query_on_a_dead_connection_ends_and_the_next_gets_a_new_one(
 
 @pytest.mark.parametrize("ways", [BOTH, {Way.UP}, {Way.DOWN}])
 async def test_a_command_that_was_lost_is_given_up_long_before_its_time_is_over(
-    edge: Edge, through: Database, monkeypatch: pytest.MonkeyPatch, ways: frozenset[Way]
+    edge: Edge, asking: Database, ways: frozenset[Way]
 ) -> None:
-    monkeypatch.setattr(live_connection, "LATE_SECONDS", 0.2)
-    monkeypatch.setattr(live_connection, "ON_ITS_WAY_SECONDS", 0.1)
-    assert await through.pool.fetchval("select 1") == 1
+    assert await asking.pool.fetchval("select 1") == 1
     edge.lose(frozenset(ways))
     async with asyncio.timeout(20):
         with pytest.raises(PostgresError):
             async with databases.translated():
-                await through.pool.fetchval("select 2", timeout=600)
+                await asking.pool.fetchval("select 2", timeout=600)
 
 
 async def test_the_locks_of_a_transaction_whose_connection_died_are_free_as_soon_as_its_command_is_given_up(
-    edge: Edge, through: Database, database_url: str, monkeypatch: pytest.MonkeyPatch
+    edge: Edge, asking: Database, database_url: str
 ) -> None:
-    monkeypatch.setattr(live_connection, "LATE_SECONDS", 0.2)
-    monkeypatch.setattr(live_connection, "ON_ITS_WAY_SECONDS", 0.1)
     with pytest.raises(PostgresError):
-        await _lose_while_locking(edge, through)
+        await _lose_while_locking(edge, asking)
     other: Any = await asyncpg.connect(database_url)
     try:
         await other.execute("set lock_timeout = '20s'")  # without the mend the server holds it for a minute
@@ -91,40 +126,29 @@ async def _lose_while_locking(edge: Edge, through: Database) -> None:
         await tx.connection.execute("select 1", timeout=600)
 
 
-async def test_a_command_at_which_postgres_works_is_waited_for(
-    through: Database, monkeypatch: pytest.MonkeyPatch
+async def test_a_command_that_postgres_executes_is_waited_for(
+    asking: Database,
 ) -> None:
-    monkeypatch.setattr(live_connection, "LATE_SECONDS", 0.1)
-    asked: list[bool | None] = []
-    end_idle = live_connection.end_idle_session
-
-    async def watched(session: live_connection.Session) -> bool | None:
-        asked.append(await end_idle(session))
-        return asked[-1]
-
-    monkeypatch.setattr(live_connection, "end_idle_session", watched)
-    async with through.transaction() as tx:
+    async with asking.transaction() as tx:
         assert await tx.connection.fetchval("select 1 from pg_sleep(1.5)", timeout=60) == 1
         assert await tx.connection.execute("select pg_sleep(1)", timeout=60) == "SELECT 1"
-    assert asked
-    assert True not in asked
+    assert Asking.found_idle
+    assert True not in Asking.found_idle
 
 
-async def test_connections_that_died_in_their_sleep_cost_one_question(
-    edge: Edge, through: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with through.transaction() as one, through.transaction() as other:
-        assert await one.connection.fetchval("select 1") == await other.connection.fetchval("select 1")
-    monkeypatch.setattr(live_connection, "RESTED_SECONDS", 0.2)
-    edge.lose()
-    await asyncio.sleep(0.3)  # so long they must have rested
-    with pytest.raises(PostgresError):
-        await through.value("attempt_key", b"k")
-    async with through.transaction() as one, through.transaction() as other:
-        assert await one.connection.fetchval("select 1") == await other.connection.fetchval("select 1")
+async def test_connections_that_died_while_idle_cost_one_query(edge: Edge, database_url: str) -> None:
+    async with connected(edge, database_url, SoonRested) as database:
+        async with database.transaction() as one, database.transaction() as other:
+            assert await one.connection.fetchval("select 1") == await other.connection.fetchval("select 1")
+        edge.lose()
+        await asyncio.sleep(0.3)  # they must have been idle for longer than `rested_seconds`
+        with pytest.raises(PostgresError):
+            await database.value("attempt_key", b"k")
+        async with database.transaction() as one, database.transaction() as other:
+            assert await one.connection.fetchval("select 1") == await other.connection.fetchval("select 1")
 
 
-async def test_connections_are_dropped_where_not_even_a_cancel_gets_through(edge: Edge, through: Database) -> None:
+async def test_connections_are_dropped_if_a_cancel_does_not_arrive_either(edge: Edge, through: Database) -> None:
     async with through.transaction() as one, through.transaction() as other:
         assert await one.connection.fetchval("select 1") == await other.connection.fetchval("select 1")
     edge.lose(new_too=True)
@@ -136,14 +160,14 @@ async def test_connections_are_dropped_where_not_even_a_cancel_gets_through(edge
         assert await through.pool.fetchval("select 1") == 1
 
 
-async def test_a_listener_that_hears_nothing_any_more_is_told(edge: Edge, through: Database) -> None:
+async def test_a_listener_on_a_dead_connection_gets_an_error(edge: Edge, through: Database) -> None:
     lost = asyncio.Event()
     async with listening(through, "any", lambda _: None, lost.set), asyncio.timeout(30):
         edge.lose()
         await lost.wait()
 
 
-async def test_a_transaction_that_nobody_goes_on_with_ends_and_says_that_it_may_be_tried_again(
+async def test_an_idle_transaction_ends_with_an_error_that_permits_a_retry(
     database: Database,
 ) -> None:
     shown = await database.pool.fetchval("show idle_in_transaction_session_timeout")
@@ -160,7 +184,7 @@ async def _dawdle(database: Database) -> None:
         await tx.connection.execute("select 1")
 
 
-async def test_connections_are_asked_for_signs_of_life_by_the_kernel(edge: Edge, through: Database) -> None:
+async def test_connections_have_tcp_keepalive(edge: Edge, through: Database) -> None:
     async with through.pool.acquire() as connection:
         opened = cast(Any, connection)._con._transport.get_extra_info("socket")
         assert opened.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1

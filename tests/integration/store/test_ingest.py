@@ -1,4 +1,4 @@
-"""Spans from anybody, on a real Postgres."""
+"""Spans of known and unknown attempts, on a real Postgres."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ import pytest
 
 from relight.errors import InvalidRequestError, NotFoundError
 from relight.store.database import Database
+from relight.store.queue.reads import query_spans
 from relight.store.spans.ingest import SpanIngest
-from relight.store.spans.rows import MAX_SEQUENCE_ID, read_spans
-from relight.types.store import Span
+from relight.store.spans.rows import MAX_SEQUENCE_ID
+from relight.types.queries import SpanQuery
+from relight.types.tracer import Span
 from tests.support.seeds import seed_attempt, seed_rollout
 
 
 @pytest.fixture
 async def ingest(database: Database) -> SpanIngest:
-    """An ingest over the rollouts r1 and r2, each with an attempt that nobody heard of yet."""
+    """An ingest over the rollouts r1 and r2, each with an attempt that has not begun."""
     for number in (1, 2):
         await seed_rollout(database, f"r{number}", None)
         await seed_attempt(database, f"r{number}", f"a{number}")
@@ -41,10 +43,7 @@ def span(span_id: str, sequence_id: int = -1, rollout: int = 1, **fields: Any) -
 
 
 async def stored(database: Database, rollout_id: str = "r1") -> list[Span]:
-    rows = await database.pool.fetch(
-        "select * from spans where rollout_id = $1 order by sequence_id, span_id", rollout_id
-    )
-    return await read_spans(database, rows)
+    return list(await query_spans(database, SpanQuery(rollout_id=rollout_id)))
 
 
 async def test_a_span_comes_back_as_it_was_given(database: Database, ingest: SpanIngest) -> None:
@@ -120,7 +119,7 @@ async def test_duplicates_are_skipped_and_the_rest_is_stored(database: Database,
 
 
 @pytest.mark.parametrize("changes", [{"rollout_id": "r9"}, {"attempt_id": "a9"}, {"attempt_id": "a2"}])
-async def test_a_span_of_nobody_fails_for_its_caller_alone(
+async def test_a_span_of_an_unknown_attempt_fails_for_its_caller_alone(
     database: Database, ingest: SpanIngest, changes: dict[str, Any]
 ) -> None:
     lost = span("lost", **changes)
@@ -160,12 +159,12 @@ async def test_values_that_json_lacks_are_stored_as_text(database: Database, ing
     assert kept.start_time is None
 
 
-async def test_a_sequence_id_beyond_sense_is_refused(ingest: SpanIngest) -> None:
+async def test_a_sequence_id_out_of_range_is_refused(ingest: SpanIngest) -> None:
     with pytest.raises(InvalidRequestError, match="sequence_id"):
         await ingest.add([span("1", MAX_SEQUENCE_ID + 1)])
 
 
-async def test_the_first_span_starts_the_attempt_and_each_is_a_sign_of_life(
+async def test_the_first_span_starts_the_attempt_and_each_extends_its_deadline(
     database: Database, ingest: SpanIngest
 ) -> None:
     await ingest.add([span("1")])

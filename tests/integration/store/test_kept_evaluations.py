@@ -20,7 +20,7 @@ def test_the_first_and_the_newest_ten_are_kept() -> None:
     assert kept_evaluations({}) == {}
 
 
-async def test_an_evaluation_without_any_reward_is_over_too(database: Database, tmp_path: Path) -> None:
+async def test_an_evaluation_without_a_reward_is_complete_too(database: Database, tmp_path: Path) -> None:
     run = await begin(database, tmp_path, "hopeless")
     await plans.plan_evaluation(database, run.place(0))
     for row in await run.rollouts(0, "eval"):

@@ -15,8 +15,10 @@ from relight.store.database import Database
 from relight.store.maintenance.check import check_store
 from relight.store.postgres import PostgresLightningStore
 from relight.store.queue.sweeper import sweep
+from relight.types.rollout import AttemptStatus
 from relight.types.store import EnqueueRolloutRequest
 from tests.support.lightning_kit import config, span_of
+from tests.support.orchestration import eventually
 
 CONFIGS: list[dict[str, Any]] = [
     {},
@@ -24,6 +26,7 @@ CONFIGS: list[dict[str, Any]] = [
     {"timeout_seconds": 0.05, "max_attempts": 2, "retry_condition": ["timeout"]},
     {"unresponsive_seconds": 0.05, "max_attempts": 5, "retry_condition": ["unresponsive"]},
 ]
+WAITING = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
 CLIENTS = 12
 CALLS = 60
 
@@ -99,7 +102,7 @@ class Client:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-async def test_whatever_happens_at_once_the_invariants_hold(database: Database, seed: int) -> None:
+async def test_the_invariants_hold_under_concurrent_random_calls(database: Database, seed: int) -> None:
     stores = [await PostgresLightningStore.create(database) for _ in range(2)]
     seen = [(await stores[0].enqueue_rollout(n)).rollout_id for n in range(5)]
     clients = [Client(stores[n % 2], database, seen, seed * 100 + n) for n in range(CLIENTS)]
@@ -108,3 +111,21 @@ async def test_whatever_happens_at_once_the_invariants_hold(database: Database, 
     left = (await stores[0].query_rollouts(status_in=["queuing", "requeuing"])).total  # type: ignore[list-item]
     claimed = await stores[1].dequeue_many_rollouts(1000)
     assert len(claimed) == left
+
+
+async def test_a_deletion_waits_for_a_change_of_its_rollout_and_heeds_it(database: Database) -> None:
+    store = await PostgresLightningStore.create(database)
+    rollout = await store.start_rollout("1+1")
+    await store.update_attempt(rollout.rollout_id, "latest", status=AttemptStatus.SUCCEEDED)
+    async with database.transaction() as tx:
+        change = "update rollouts set status = 'requeuing' where rollout_id = $1"
+        await tx.connection.execute(change, rollout.rollout_id)
+        deletion = asyncio.create_task(store.delete_rollout(rollout.rollout_id))
+
+        async def waits() -> bool:
+            return await database.pool.fetchval(WAITING) == 1
+
+        await eventually(waits)
+    with pytest.raises(ConflictError, match="is requeuing; cancel it first"):
+        await deletion
+    assert len(await store.query_attempts(rollout.rollout_id)) == 1

@@ -39,7 +39,7 @@ async def leader(database: Database) -> str | None:
     return await database.pool.fetchval("select holder from leases where name = 'sweeper'")
 
 
-async def test_an_overdue_attempt_is_found_though_nobody_calls(database: Database) -> None:
+async def test_an_overdue_attempt_is_found_without_any_request(database: Database) -> None:
     store = await PostgresLightningStore.create(database)
     await store.enqueue_rollout("x", config=config(timeout_seconds=0.1))
     rollout = await store.dequeue_rollout("w")
@@ -50,7 +50,7 @@ async def test_an_overdue_attempt_is_found_though_nobody_calls(database: Databas
     await store.aclose()
 
 
-async def test_one_of_two_sweepers_leads_and_the_other_takes_over(database: Database) -> None:
+async def test_one_of_two_sweepers_is_active_and_the_other_takes_over(database: Database) -> None:
     async with sweeping(database, "one", "two") as tasks:
         first = await eventually(lambda: leader(database))
         assert await sweep(database, "three") is None
@@ -64,7 +64,7 @@ async def test_one_of_two_sweepers_leads_and_the_other_takes_over(database: Data
         assert await database.pool.fetchval("select fence from leases where name = 'sweeper'") > fence
 
 
-async def test_two_sweepers_that_both_believe_to_lead_judge_once(database: Database) -> None:
+async def test_two_sweepers_that_are_both_active_end_an_attempt_once(database: Database) -> None:
     store = await PostgresLightningStore.create(database)
     for number in range(20):
         await store.start_rollout(number, config=retrying("timeout", tries=5, timeout_seconds=0.01))
@@ -75,7 +75,7 @@ async def test_two_sweepers_that_both_believe_to_lead_judge_once(database: Datab
     assert await database.pool.fetchval("select count(*) from rollouts where status = 'requeuing'") == 20
 
 
-async def test_a_sign_of_life_moves_the_deadline_without_writing_a_lease(database: Database) -> None:
+async def test_a_heartbeat_extends_the_deadline_without_writing_a_lease(database: Database) -> None:
     store = await PostgresLightningStore.create(database)
     rollout = await store.start_rollout("x", config=config(unresponsive_seconds=30))
     lease = "select lease_until from attempts"
@@ -88,7 +88,7 @@ async def test_a_sign_of_life_moves_the_deadline_without_writing_a_lease(databas
     assert (await store.query_attempts(rollout.rollout_id))[0].status == "preparing"
 
 
-async def test_what_a_workflow_dispatched_is_never_judged(database: Database) -> None:
+async def test_attempts_of_workflows_are_never_swept(database: Database) -> None:
     store = await PostgresLightningStore.create(database)
     made = await store.enqueue_rollout(
         "x", config=config(timeout_seconds=0.01, unresponsive_seconds=0.01), dispatch=Dispatch(by="workflow", agent="a")
@@ -103,7 +103,7 @@ async def test_what_a_workflow_dispatched_is_never_judged(database: Database) ->
     assert (await store.query_attempts(made.rollout_id))[0].status == "preparing"
 
 
-async def test_a_longer_deadline_saves_an_attempt_under_way(database: Database) -> None:
+async def test_a_longer_deadline_applies_to_an_attempt_in_progress(database: Database) -> None:
     store = await PostgresLightningStore.create(database)
     rollout = await store.start_rollout("x", config=config(timeout_seconds=0.01))
     await asyncio.sleep(0.02)

@@ -1,4 +1,4 @@
-"""Rollouts from outside that a workflow drives: written with their order, started by whoever looks next."""
+"""Rollouts from outside that a workflow drives: written with their outbox row, started by the next outbox reader."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def test_a_rollout_from_outside_is_driven_by_a_workflow(
     await store.aclose()
 
 
-async def test_an_order_that_is_carried_out_twice_starts_one_workflow(
+async def test_an_outbox_row_that_is_processed_twice_starts_one_workflow(
     temporal: Client, database: Database, tmp_path: Path
 ) -> None:
     """As after a crash between Temporal's answer and the mark in the outbox."""
@@ -112,7 +112,7 @@ async def test_cancelling_ends_the_workflow_too(temporal: Client, database: Data
     async def endless(attempt: OpenedAttempt) -> FinishRequest:
         begun.set()
         await asyncio.Event().wait()
-        raise AssertionError("nobody sets it")
+        raise AssertionError("no code sets it")
 
     async with platform(temporal, database, tmp_path, endless):
         made = await store.enqueue_rollout("x", dispatch=BY_WORKFLOW)
@@ -171,7 +171,7 @@ async def test_only_spans_may_be_added_from_outside_to_what_a_workflow_drives(
     await store.aclose()
 
 
-async def test_a_dispatch_that_names_nobody_is_refused(database: Database) -> None:
+async def test_a_dispatch_without_an_agent_is_refused(database: Database) -> None:
     store = await PostgresLightningStore.create(database)
     with pytest.raises(InvalidRequestError, match="agent"):
         await store.enqueue_rollout("x", dispatch=Dispatch(by="workflow"))
@@ -202,7 +202,7 @@ async def cable(target: str) -> AsyncGenerator[str]:
             end.close()
 
 
-async def test_orders_wait_while_temporal_is_away(
+async def test_outbox_rows_wait_while_temporal_is_down(
     temporal: Client, temporal_address: str, database: Database, tmp_path: Path
 ) -> None:
     store = await PostgresLightningStore.create(database)
@@ -219,7 +219,7 @@ async def test_orders_wait_while_temporal_is_away(
     await store.aclose()
 
 
-async def test_an_order_that_temporal_refuses_fails_its_rollout_and_holds_up_none(
+async def test_an_outbox_row_that_temporal_refuses_fails_its_rollout_and_delays_no_other(
     temporal: Client, database: Database
 ) -> None:
     store = await PostgresLightningStore.create(database)

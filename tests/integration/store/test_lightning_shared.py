@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from relight.errors import ConflictError
+from relight.store.attempts.attempt_tokens import attempt_token
 from relight.store.attempts.postgres import PostgresStore, attempt_key
-from relight.store.attempts.tokens import attempt_token
 from relight.store.database import Database
 from relight.store.postgres import PostgresLightningStore
 from relight.store.queue.sweeper import sweep
-from relight.store.runs import views
+from relight.store.runs.views import RunViews
 from relight.types.store import Dispatch
 from relight.types.wire import FinishRequest, OpenedAttempt, OpenRequest, ResolveRequest
 from tests.support.lightning_kit import begin, newest, retrying, rollout_of
@@ -57,7 +57,7 @@ async def test_a_call_that_outlasts_the_deadline_revives_its_attempt(database: D
     assert await store.dequeue_rollout() is None
 
 
-async def test_the_token_of_an_attempt_that_lost_its_fence_is_good_for_nothing(database: Database) -> None:
+async def test_the_token_of_a_superseded_attempt_permits_nothing(database: Database) -> None:
     store, gateway = (
         await PostgresLightningStore.create(database),
         await PostgresStore.create(database, "http://gateway"),
@@ -101,13 +101,13 @@ async def test_a_workflows_retry_shows_in_the_same_rows(database: Database) -> N
     assert shown
     assert (shown.status, shown.reward) == ("succeeded", 0.25)
     assert [attempt.status for attempt in await store.query_attempts(made.rollout_id)] == ["failed", "succeeded"]
-    viewed = await views.get_rollout(database, made.rollout_id)
+    viewed = await RunViews(database).rollout(made.rollout_id)
     assert (viewed.input, viewed.status, len(viewed.tries)) == ({"q": 1}, "succeeded", 2)
 
 
-async def test_the_order_and_its_rollout_are_one_transaction(database: Database) -> None:
+async def test_the_outbox_row_and_its_rollout_are_one_transaction(database: Database) -> None:
     store = await PostgresLightningStore.create(database)
-    for number in range(3):
-        await store.enqueue_rollout(number, dispatch=Dispatch(by="workflow", agent="a"), idempotency_key="same")
+    for _ in range(3):
+        await store.enqueue_rollout("x", dispatch=Dispatch(by="workflow", agent="a"), idempotency_key="same")
     assert await database.pool.fetchval("select count(*) from outbox") == 1
     assert await database.pool.fetchval("select count(*) from rollouts") == 1

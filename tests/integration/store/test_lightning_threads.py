@@ -8,14 +8,16 @@ import threading
 import pytest
 
 from relight.errors import NotFoundError
+from relight.store.base import LightningStore
 from relight.store.database import Database
 from relight.store.postgres import PostgresLightningStore
-from relight.store.threading import any_thread
+from relight.store.threading import LightningStoreThreaded
 
 
 async def test_threads_share_a_store_and_its_queue(database: Database) -> None:
-    store = any_thread(await PostgresLightningStore.create(database))
-    assert store.capabilities["thread_safe"] is True
+    store = LightningStoreThreaded(await PostgresLightningStore.create(database))
+    assert isinstance(store, LightningStore)
+    assert store.capabilities == {"thread_safe": True, "async_safe": True, "zero_copy": False, "otlp_traces": False}
     taken: list[str] = []
     together = threading.Barrier(4)
 
@@ -34,7 +36,7 @@ async def test_threads_share_a_store_and_its_queue(database: Database) -> None:
 
 async def test_errors_and_waits_cross_threads(database: Database) -> None:
     own = await PostgresLightningStore.create(database)
-    store = any_thread(own)
+    store = LightningStoreThreaded(own)
     rollout = await store.start_rollout("x")
 
     async def elsewhere() -> str:

@@ -22,7 +22,7 @@ async def listeners(database: Database) -> list[int]:
     return [row["pid"] for row in await database.pool.fetch(LISTENERS)]
 
 
-async def test_many_who_wait_share_one_connection(database: Database) -> None:
+async def test_many_waiters_share_one_connection(database: Database) -> None:
     store = await PostgresLightningStore.create(database)
     made = await store.enqueue_many_rollouts([EnqueueRolloutRequest(input=n) for n in range(50)])
     waits = [
@@ -56,7 +56,7 @@ async def test_an_end_while_the_connection_was_cut_is_not_missed(database: Datab
     rollout = await store.start_rollout("x")
     waiting = asyncio.create_task(store.wait_for_rollouts(rollout_ids=[rollout.rollout_id]))
     (pid,) = await eventually(lambda: listeners(database))
-    async with database.transaction() as tx:  # ends while nobody listens, whatever the reconnection does
+    async with database.transaction() as tx:  # ends without a listener, whatever the reconnection does
         await tx.connection.execute("lock table rollouts in access exclusive mode")
         await tx.connection.fetchval("select pg_terminate_backend($1, 5000)", pid)
         await tx.connection.execute(
@@ -71,7 +71,7 @@ async def test_an_end_while_the_connection_was_cut_is_not_missed(database: Datab
     await store.aclose()
 
 
-async def test_what_a_workflow_finishes_wakes_too(database: Database) -> None:
+async def test_a_rollout_that_a_workflow_finishes_ends_the_wait_too(database: Database) -> None:
     store = await PostgresLightningStore.create(database)
     made = await store.enqueue_rollout("x", dispatch=Dispatch(by="workflow", agent="a"))
     waiting = asyncio.create_task(store.wait_for_rollouts(rollout_ids=[made.rollout_id], timeout=60))
@@ -89,7 +89,7 @@ async def test_what_a_workflow_finishes_wakes_too(database: Database) -> None:
     await store.aclose()
 
 
-async def test_a_rollout_that_is_deleted_holds_up_nobody(database: Database) -> None:
+async def test_a_deleted_rollout_delays_no_wait(database: Database) -> None:
     store = await PostgresLightningStore.create(database)
     first, second = await store.start_rollout("x"), await store.start_rollout("y")
     ids = [first.rollout_id, second.rollout_id]

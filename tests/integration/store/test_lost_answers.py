@@ -9,7 +9,7 @@ from tests.support.store_kit import PostgresKit, call, failure, finish, opened, 
 from tests.support.store_service import TOKEN, store_service
 
 
-async def test_a_whole_life_through_a_network_that_loses_every_first_answer(postgres_kit: PostgresKit) -> None:
+async def test_an_attempt_succeeds_though_the_network_loses_every_first_answer(postgres_kit: PostgresKit) -> None:
     await postgres_kit.load(0)
     await postgres_kit.add_rollout("r2", max_attempts=2, retry_condition=["agent_error"])
     async with (

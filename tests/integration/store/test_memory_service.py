@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 from collections.abc import AsyncGenerator
+from typing import Any
 
 import aiohttp
 import pytest
@@ -14,9 +15,9 @@ from pydantic import SecretStr
 from relight import InMemoryLightningStore, LightningStoreClient, LightningStoreServer
 from relight.errors import ConfigError, NeedsPostgresError, StoreError
 from relight.settings import Settings
+from relight.store.attempts.attempt_tokens import attempt_token
 from relight.store.attempts.client import StoreClient
-from relight.store.attempts.tokens import attempt_token
-from relight.store.memory.attempts import MemoryStore
+from relight.store.memory.attempts import MemoryAttemptStore
 from relight.store_api.app import ON_POSTGRES
 from relight.store_api.server import bind, serve
 from relight.transport.retrying_http import error_of
@@ -55,7 +56,7 @@ def routes_on_postgres() -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("method", "path"), routes_on_postgres())
-async def test_what_needs_postgres_is_refused_with_the_mend(
+async def test_what_needs_postgres_is_refused_with_an_explanation(
     url: str, session: aiohttp.ClientSession, method: str, path: str
 ) -> None:
     async with session.request(method, url + path, json={}) as answer:
@@ -72,7 +73,7 @@ async def test_what_needs_no_postgres_is_answered(url: str, session: aiohttp.Cli
         assert answer.status == 200
 
 
-async def test_strangers_are_refused(url: str) -> None:
+async def test_requests_without_a_token_are_refused(url: str) -> None:
     async with aiohttp.ClientSession() as session, session.get(f"{url}/v1/agl/statistics") as answer:
         assert answer.status == 401
 
@@ -122,7 +123,7 @@ async def test_a_claim_brings_the_key_of_its_own_attempt(url: str, store: InMemo
 
 
 async def test_runners_and_the_gateway_work_on_the_same_rows(url: str, store: InMemoryLightningStore) -> None:
-    MemoryStore(tables=store.tables).add_rollout("r1")
+    MemoryAttemptStore(tables=store.tables).add_rollout("r1")
     async with StoreClient(url, TOKEN) as client:
         request = OpenRequest(rollout_id="r1", try_number=1, execution="x", worker_id="runner-1")
         opened = (await client.open_attempt(request)).attempt
@@ -157,7 +158,7 @@ async def test_a_server_of_a_store_shares_it_with_other_processes(store: InMemor
     assert [span.span_id for span in await store.query_spans(made.rollout_id)] == ["from-child"]
 
 
-async def test_a_server_finds_what_is_overdue_by_itself(store: InMemoryLightningStore) -> None:
+async def test_a_server_finds_overdue_attempts(store: InMemoryLightningStore) -> None:
     server = LightningStoreServer(store, token="t")
     await server.start()
     await server.start()
@@ -192,7 +193,7 @@ async def test_a_server_needs_a_free_port_and_a_store_in_memory(store: InMemoryL
         LightningStoreServer(LightningStoreClient("http://127.0.0.1:1"))
 
 
-async def test_the_command_serves_without_a_postgres_until_it_is_told_to_end() -> None:
+async def test_the_command_serves_without_a_postgres_until_it_is_stopped() -> None:
     ready, stop = asyncio.get_running_loop().create_future(), asyncio.Event()
     settings = Settings(token=SecretStr(TOKEN))
     serving = asyncio.create_task(serve(settings, port=0, memory=True, on_ready=ready.set_result, stop=stop))
@@ -201,3 +202,18 @@ async def test_the_command_serves_without_a_postgres_until_it_is_told_to_end() -
         assert (await client.statistics())["total_rollouts"] == 1
     stop.set()
     await serving
+
+
+async def test_resources_are_added_once_by_a_key_which_takes_no_others(
+    url: str, session: aiohttp.ClientSession
+) -> None:
+    async def add(template: str) -> tuple[int, Any]:
+        given = {"prompt": {"resource_type": "prompt_template", "template": template, "engine": "f-string"}}
+        headers = BEARER | {"Idempotency-Key": "k"}
+        async with session.post(f"{url}/v1/agl/resources", json=given, headers=headers) as answer:
+            return answer.status, await answer.json(content_type=None)
+
+    first, again, other = await add("a"), await add("a"), await add("b")
+    assert first[0] == 201
+    assert first == again
+    assert (other[0], other[1]["detail"]) == (422, "Idempotency-Key: k was sent with another request; send another key")

@@ -11,7 +11,7 @@ import pytest
 
 from relight.errors import ConflictError, UnauthorizedError
 from relight.store.database import Database
-from relight.types.wire import Choice, DeliveryMark, OpenedAttempt, RecallRequest, ResolveRequest
+from relight.types.wire import Choice, DeliveryMark, EndedAttempts, OpenedAttempt, RecallRequest, ResolveRequest
 from tests.rules.kit import begin
 from tests.support.store_kit import PostgresKit, StoreKit, call, finish, opened, span
 
@@ -28,7 +28,7 @@ async def states(kit: StoreKit, *calls: object) -> list[str]:
 async def test_a_token_resolves_to_how_its_calls_are_served(kit: StoreKit) -> None:
     attempt = await opened(kit)
     context = await kit.store.resolve(resolving(attempt))
-    assert (context.run, context.step, context.model) == ("demo", 1, "policy")
+    assert (context.run, context.model) == ("demo", "policy")
     assert context.seed_base == "7/1/0/0/1"
     assert context.sampling == {"temperature": 1.0, "top_k": -1}
     assert (context.agent_chooses_sampling, context.engine_wait_seconds) == (False, 120)
@@ -45,7 +45,7 @@ async def test_a_token_resolves_to_how_its_calls_are_served(kit: StoreKit) -> No
         {},
     ],
 )
-async def test_the_gateway_is_told_of_a_correction_under_whichever_name(
+async def test_the_gateway_gets_the_correction_under_either_name(
     database: Database, tmp_path: Path, file: dict[str, Any]
 ) -> None:
     run = await begin(database, tmp_path, "corrected", **file)
@@ -69,16 +69,22 @@ async def test_a_token_of_another_attempt_is_refused(kit: StoreKit, fields: dict
 
 
 async def test_a_dead_attempts_token_is_a_conflict(kit: StoreKit) -> None:
+    async def ended() -> list[str]:
+        asked = [old.attempt_id, new.attempt_id, "at-404"]
+        return (await kit.store.ended_attempts(EndedAttempts(attempt_ids=asked))).attempt_ids
+
     old = await opened(kit)
     new = await opened(kit, execution="x2")
     with pytest.raises(ConflictError):
         await kit.store.resolve(resolving(old))
+    assert await ended() == [old.attempt_id, "at-404"]
     await finish(kit, new)
     with pytest.raises(ConflictError):
         await kit.store.resolve(resolving(new))
+    assert await ended() == [old.attempt_id, new.attempt_id, "at-404"]
 
 
-async def test_a_call_is_recalled_by_its_attempt_and_by_nobody_else(kit: StoreKit) -> None:
+async def test_a_call_is_read_back_by_its_attempt_alone(kit: StoreKit) -> None:
     attempt = await opened(kit)
     sent = call(attempt, 1)
     await kit.store.commit_generations([sent])
@@ -123,7 +129,7 @@ async def test_a_call_sent_again_after_the_attempt_ended_was_committed(kit: Stor
     assert await states(kit, call(attempt), call(attempt, 2)) == ["committed", "conflict"]
 
 
-async def test_a_call_number_that_another_request_has_is_numbered_anew(kit: StoreKit) -> None:
+async def test_a_call_number_that_another_request_has_is_numbered_again(kit: StoreKit) -> None:
     attempt = await opened(kit)
     await states(kit, call(attempt, 1), call(attempt, 2, "hash-2"))
     (result,) = await kit.store.commit_generations([call(attempt, 1, "hash-3")])
@@ -137,7 +143,7 @@ async def test_calls_in_one_request_are_numbered_against_each_other(kit: StoreKi
     assert (first.state, second.state, second.next_call_number) == ("committed", "renumber", 2)
 
 
-async def test_a_commit_with_a_stale_or_foreign_token_is_a_conflict_and_spares_the_others(kit: StoreKit) -> None:
+async def test_a_commit_with_a_stale_or_foreign_token_is_a_conflict_and_the_others_succeed(kit: StoreKit) -> None:
     await kit.add_rollout("r2")
     old, other = await opened(kit), await opened(kit, "r2")
     new = await opened(kit, execution="x2")
@@ -161,7 +167,7 @@ async def test_a_commit_with_a_stale_or_foreign_token_is_a_conflict_and_spares_t
         {"prompt_token_ids": [2**40]},
     ],
 )
-async def test_a_poison_call_does_not_fail_the_others(postgres_kit: PostgresKit, poison: dict[str, Any]) -> None:
+async def test_an_invalid_call_does_not_fail_the_others(postgres_kit: PostgresKit, poison: dict[str, Any]) -> None:
     attempt = await opened(postgres_kit)
     values: dict[str, Any] = poison if "call_number" in poison else {"number": 2, **poison}
     bad = call(attempt, **values)
@@ -249,7 +255,7 @@ async def test_bodies_are_stored_once_a_day(postgres_kit: PostgresKit) -> None:
     assert await postgres_kit.database.pool.fetchval("select count(*) from bodies") == 3
 
 
-async def test_what_may_not_have_arrived_is_told_to_the_gateway(kit: StoreKit) -> None:
+async def test_the_gateway_gets_the_answers_that_may_not_have_arrived(kit: StoreKit) -> None:
     attempt = await opened(kit)
     await states(kit, *(call(attempt, number, f"hash-{number}") for number in (1, 2, 3)))
     mark = DeliveryMark(rollout_id="r1", attempt_id=attempt.attempt_id, call_number=1, delivered="yes")
@@ -283,7 +289,7 @@ async def test_contradicting_marks_in_one_request_mean_yes(kit: StoreKit) -> Non
     assert await kit.deliveries(attempt.attempt_id) == {1: "yes"}
 
 
-async def test_a_no_can_be_taken_back_and_a_yes_can_not(kit: StoreKit) -> None:
+async def test_a_no_can_be_taken_back_and_a_yes_cannot(kit: StoreKit) -> None:
     attempt = await opened(kit)
     await states(kit, call(attempt, 1), call(attempt, 2, "hash-2"))
     mark = DeliveryMark(rollout_id="r1", attempt_id=attempt.attempt_id, call_number=1, delivered="no")
@@ -300,7 +306,7 @@ async def test_policy_versions_are_those_that_the_engine_held(kit: StoreKit) -> 
     await kit.load(0)
     loaded = asyncio.get_running_loop().time()
     await states(kit, call(attempt, 1, "a"))
-    await asyncio.sleep(0.05)
+    await asyncio.sleep(0.5)
     await kit.load(1)
     since = asyncio.get_running_loop().time() - loaded
     calls = [
@@ -324,10 +330,7 @@ async def test_only_engines_that_are_ready_take_calls(kit: StoreKit) -> None:
     await kit.load(2, engine_id="engine-a")
     await kit.load(0, engine_id="engine-c", state="loading")
     engines = await kit.store.engines("demo")
-    assert [(engine.engine_id, engine.version, engine.load) for engine in engines] == [
-        ("engine-a", 2, 1),
-        ("engine-b", 0, 1),
-    ]
+    assert [(engine.engine_id, engine.version) for engine in engines] == [("engine-a", 2), ("engine-b", 0)]
     assert await kit.store.engines("other") == []
 
 
@@ -361,7 +364,7 @@ async def read_by_openness(kit: PostgresKit) -> int:
         return await connection.fetchval(query, ["rollouts_open", "attempts_one_open"])
 
 
-async def test_a_sign_of_life_looks_at_no_other_rollout_however_many_are_open(postgres_kit: PostgresKit) -> None:
+async def test_a_heartbeat_reads_no_other_rollout_however_many_are_open(postgres_kit: PostgresKit) -> None:
     for number in range(50):
         await postgres_kit.add_rollout(f"open-{number}")
         await opened(postgres_kit, f"open-{number}")
@@ -375,3 +378,11 @@ async def test_a_sign_of_life_looks_at_no_other_rollout_however_many_are_open(po
         await postgres_kit.store.add_spans(attempt.rollout_id, attempt.attempt_id, attempt.fence, [span(f"s{number}")])
     await finish(postgres_kit, attempt)
     assert await read_by_openness(postgres_kit) <= before + 2  # its own
+
+
+async def test_calls_are_found_by_the_id_of_their_answer_in_an_index(postgres_kit: PostgresKit) -> None:
+    await states(postgres_kit, call(await opened(postgres_kit)))
+    async with postgres_kit.database.transaction() as tx:
+        await tx.connection.execute("set local enable_seqscan = off")
+        plan = await tx.connection.fetch("explain select * from generations where response_id = 'chatcmpl-1'")
+    assert any("response_id" in line["QUERY PLAN"] and "Index" in line["QUERY PLAN"] for line in plan)

@@ -36,7 +36,7 @@ async def test_a_rollout_from_outside_brings_its_own_input(kit: StoreKit) -> Non
     assert (attempt.input, attempt.run, attempt.sampling) == ({"question": "outside"}, None, {})
 
 
-async def test_a_rollout_that_does_not_exist_can_not_be_opened(kit: StoreKit) -> None:
+async def test_a_rollout_that_does_not_exist_cannot_be_opened(kit: StoreKit) -> None:
     with pytest.raises(NotFoundError, match="r404"):
         await open_(kit, "r404")
 
@@ -122,7 +122,7 @@ async def test_a_paused_run_waits_and_leaves_no_row(kit: StoreKit) -> None:
     await opened(kit)
 
 
-async def test_a_pause_leaves_what_is_under_way_alone(kit: StoreKit) -> None:
+async def test_a_pause_does_not_stop_attempts_in_progress(kit: StoreKit) -> None:
     await opened(kit)
     await kit.set_run(paused=True)
     assert (await open_(kit, execution="x2")).state == "wait"
@@ -143,17 +143,17 @@ async def test_without_an_engine_that_is_ready_or_loading_nothing_begins(
     assert (await open_(kit)).state == answer
 
 
-async def test_a_cancelled_rollout_is_gone(kit: StoreKit) -> None:
+async def test_opening_a_cancelled_rollout_is_answered_gone(kit: StoreKit) -> None:
     await kit.cancel("r1")
     assert (await open_(kit)).state == "gone"
 
 
-async def test_a_rollout_whose_batch_is_closed_is_gone(kit: StoreKit) -> None:
+async def test_opening_a_rollout_of_a_closed_batch_is_answered_gone(kit: StoreKit) -> None:
     await kit.close("r1")
     assert (await open_(kit)).state == "gone"
 
 
-async def test_after_two_deaths_it_runs_alone_and_after_five_it_is_quarantined(kit: StoreKit) -> None:
+async def test_a_rollout_is_isolated_after_two_process_deaths_and_quarantined_after_five(kit: StoreKit) -> None:
     alone = [(await opened(kit, execution=f"x{number}")).alone for number in range(1, 6)]
     assert alone == [False, False, True, True, True]
     answer = await open_(kit, execution="x6")
@@ -165,11 +165,11 @@ async def test_after_two_deaths_it_runs_alone_and_after_five_it_is_quarantined(k
     assert (await open_(kit, execution="x7")).state == "finished"
 
 
-async def test_a_shared_process_that_dies_five_times_under_a_rollout_quarantines_it(kit: StoreKit) -> None:
+async def test_a_rollout_whose_shared_process_dies_five_times_is_quarantined(kit: StoreKit) -> None:
     for number in range(1, 6):
         attempt = await opened(kit)
         assert (attempt.deaths, attempt.alone) == (number - 1, number > 2)
-        await finish(kit, attempt, failure_class="infrastructure", message="the template process died", died=True)
+        await finish(kit, attempt, failure_class="infrastructure", message="the fork server died", died=True)
         await finish(kit, attempt, failure_class="infrastructure", message="sent twice", died=True)
     state = await kit.rollout("r1")
     assert (state.status, state.failure_class, state.deaths) == ("failed", "infrastructure", 5)

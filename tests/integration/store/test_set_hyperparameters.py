@@ -8,7 +8,7 @@ from relight.store.database import Database
 from tests.rules.kit import begin
 
 
-async def test_a_number_that_the_runs_loss_would_not_read_is_refused_and_another_is_taken(
+async def test_a_hyperparameter_that_the_runs_loss_does_not_read_is_refused_and_another_is_accepted(
     database: Database, tmp_path: Path
 ) -> None:
     run = await begin(database, tmp_path, "numbers", algorithm={"loss_mode": "gpg"})

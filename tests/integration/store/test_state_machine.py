@@ -287,7 +287,7 @@ def machine(postgres_url: str) -> Any:
         runner.run(database.close())
 
 
-def test_postgres_and_its_twin_agree_whatever_happens(machine: Any) -> None:
+def test_postgres_and_the_memory_store_agree_on_any_sequence_of_calls(machine: Any) -> None:
     limits = settings(
         max_examples=40,
         stateful_step_count=50,

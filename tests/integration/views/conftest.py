@@ -36,9 +36,9 @@ async def store_url(database: Database) -> AsyncIterator[str]:
 def flags(tmp_path: Path, store_url: str, temporal_address: str) -> Iterator[dict[str, Any]]:
     write_tasks(tmp_path)
     known = {"home": tmp_path, "data_root": tmp_path, "token": TOKEN}
-    output.current = output.Invocation({**known, "store_url": store_url, "temporal_address": temporal_address})
+    output.current = output.GlobalOptions({**known, "store_url": store_url, "temporal_address": temporal_address})
     yield output.current.flags
-    output.current = output.Invocation()
+    output.current = output.GlobalOptions()
 
 
 async def _seed(connection: Connection) -> None:

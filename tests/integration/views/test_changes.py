@@ -14,7 +14,7 @@ from relight.cli.status import status
 from relight.cli.train import train
 from relight.errors import ConfigError, ConflictError, NotFoundError
 from relight.store.database import Database
-from relight.store.runs import views
+from relight.store.runs.views import RunViews
 from relight.types.names import train_id
 from relight.types.wire import FinishRequest, OpenedAttempt
 from tests.integration.operators.test_over_http import doing_commands
@@ -35,7 +35,7 @@ class Gate:
         return await always_right(attempt)
 
 
-async def test_a_paused_run_shows_it_and_goes_on_when_resumed(
+async def test_a_paused_run_shows_it_and_continues_when_resumed(
     flags: dict[str, Any], temporal: Client, database: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     gate = Gate()
@@ -49,11 +49,11 @@ async def test_a_paused_run_shows_it_and_goes_on_when_resumed(
         assert "paused: lunch; to go on: `relight resume held`" in capsys.readouterr().out
         await resume("held")
         assert await call(status("held", watch=True)) == 0
-    actions = [(change.action, change.refused) for change in await views.list_audit(database, "held")]
+    actions = [(change.action, change.refused) for change in await RunViews(database).audit("held")]
     assert actions[:2] == [("pause", None), ("resume", None)]
 
 
-async def test_a_run_that_is_told_to_stop_finishes_early(
+async def test_a_stopped_run_finishes_early(
     flags: dict[str, Any], temporal: Client, database: Database, tmp_path: Path
 ) -> None:
     gate = Gate()
@@ -63,11 +63,11 @@ async def test_a_run_that_is_told_to_stop_finishes_early(
         await stop("stopped", after_step=1)
         gate.opened.set()
         assert await call(status("stopped", watch=True)) == 0
-    run = await views.get_run(database, "stopped")
+    run = await RunViews(database).run("stopped")
     assert (run.status, run.step) == ("finished", 1)
 
 
-async def test_a_change_that_is_refused_says_why(
+async def test_a_change_that_is_refused_reports_why(
     flags: dict[str, Any], temporal: Client, database: Database, tmp_path: Path
 ) -> None:
     gate = Gate()
@@ -80,12 +80,12 @@ async def test_a_change_that_is_refused_says_why(
         await temporal.get_workflow_handle(train_id("firm")).result()
 
 
-async def test_a_run_that_is_over_takes_no_orders(flags: dict[str, Any], temporal: Client) -> None:
-    with pytest.raises(NotFoundError, match="no run 'nobody' is under way"):
-        await pause("nobody")
+async def test_a_run_that_has_ended_refuses_commands(flags: dict[str, Any], temporal: Client) -> None:
+    with pytest.raises(NotFoundError, match="no run 'unknown' is under way"):
+        await pause("unknown")
 
 
-async def test_a_run_that_nobody_drives_is_driven_again_by_resume(
+async def test_a_run_that_no_workflow_drives_is_driven_again_by_resume(
     flags: dict[str, Any], temporal: Client, database: Database, tmp_path: Path
 ) -> None:
     gate = Gate()
@@ -99,14 +99,14 @@ async def test_a_run_that_nobody_drives_is_driven_again_by_resume(
         await resume("dropped")
         assert await call(status("dropped", watch=True)) == 0
     assert dict(stack.gpu.updates) == {1: 1, 2: 1, 3: 1}
-    assert (await views.get_run(database, "dropped")).epoch == 2
+    assert (await RunViews(database).run("dropped")).epoch == 2
 
 
 async def _steps(database: Database, run: str) -> int:
-    return (await views.get_run(database, run)).step
+    return (await RunViews(database).run(run)).step
 
 
-async def test_pause_stop_and_cancel_are_done_while_temporal_is_away_and_the_run_learns_of_them(
+async def test_pause_stop_and_cancel_are_done_while_temporal_is_down_and_reach_the_run(
     flags: dict[str, Any], temporal: Client, database: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     gate, address = Gate(), flags["temporal_address"]
@@ -126,13 +126,13 @@ async def test_pause_stop_and_cancel_are_done_while_temporal_is_away_and_the_run
             gate.opened.set()
             assert await call(status("unreached", watch=True)) == 1
     assert [line.split(",")[0] for line in told] == [
-        "run unreached is paused",
-        "run unreached is stopping",
-        "run unreached is being cancelled",
+        "run unreached: paused",
+        "run unreached: stopping",
+        "run unreached: being cancelled",
     ]
-    run = await views.get_run(database, "unreached")
+    run = await RunViews(database).run("unreached")
     assert (run.status, run.step, run.stop_after_step) == ("cancelled", 0, 2)
-    done = [change.action for change in await views.list_audit(database, "unreached") if not change.refused]
+    done = [change.action for change in await RunViews(database).audit("unreached") if not change.refused]
     assert sorted(done) == ["cancel", "pause", "stop_after_step"]
     open_commands = "select count(*) from commands where done_at is null"
     assert await database.pool.fetchval(open_commands) == 0

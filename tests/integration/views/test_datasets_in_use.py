@@ -85,7 +85,7 @@ async def test_a_run_that_begins_while_its_set_is_removed_tries_again_and_stores
 
 @pytest.mark.parametrize("how", ["removed", "replaced"])
 @pytest.mark.parametrize("by", ["store:sums", "dataset:{id}"])
-async def test_a_set_that_a_run_was_just_asked_for_with_stays(
+async def test_a_set_that_a_run_was_just_requested_with_stays(
     client: DatasetClient, database: Database, how: str, by: str
 ) -> None:
     put = await client.put("sums", [(1, ROWS)])
@@ -107,7 +107,7 @@ async def test_a_set_that_a_run_was_just_asked_for_with_stays(
     assert await rows_of(database, put.dataset_id) == (0 if by_name else 2)
 
 
-async def test_a_run_is_not_asked_for_with_a_set_that_is_gone(client: DatasetClient, database: Database) -> None:
+async def test_a_run_is_not_requested_with_a_set_that_is_gone(client: DatasetClient, database: Database) -> None:
     await client.put("sums", [(1, ROWS)])
     await client.delete("sums")
     with pytest.raises(InvalidRequestError, match=r"data\.train: data set store:sums: the store has no such set"):

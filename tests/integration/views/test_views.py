@@ -12,21 +12,22 @@ from relight.cli.store_reader import StoreReader
 from relight.errors import NotFoundError, RelightError
 from relight.store.client import LightningStoreClient
 from relight.store.database import Database
-from relight.store.runs import views
+from relight.store.runs.views import RunViews
 from relight.store_api.view_routes import router
+from relight.types.views import RolloutFilter
 from tests.integration.views.serving import serve
 from tests.support.store_service import TOKEN
 
 
 async def test_runs_come_newest_first_with_their_last_figures(seeded: Database) -> None:
-    newest, oldest = await views.list_runs(seeded)
+    newest, oldest = await RunViews(seeded).runs()
     assert (newest.run, newest.agent, newest.algorithm) == ("calc-1", "calculator", "rloo")
     assert (newest.step, newest.total_steps, newest.reward, newest.held_out) == (1, 4, 0.5, 0.52)
     assert (oldest.run, oldest.algorithm, oldest.reward) == ("old", "grpo", None)
 
 
 async def test_a_run_shows_its_open_step_and_what_each_rollout_does(seeded: Database) -> None:
-    run = await views.get_run(seeded, "calc-1")
+    run = await RunViews(seeded).run("calc-1")
     assert run.open_step is not None
     assert (run.open_step.step, run.open_step.status) == (2, "planned")
     counts = run.open_step.rollouts
@@ -37,7 +38,7 @@ async def test_a_run_shows_its_open_step_and_what_each_rollout_does(seeded: Data
 
 
 async def test_a_run_shows_curves_versions_and_engines(seeded: Database) -> None:
-    run = await views.get_run(seeded, "calc-1")
+    run = await RunViews(seeded).run("calc-1")
     assert run.rewards == {1: 0.5}
     (evaluation,) = run.evaluations
     assert (evaluation.version, evaluation.score, evaluation.reward) == (0, 0.52, 0.53)
@@ -47,21 +48,21 @@ async def test_a_run_shows_curves_versions_and_engines(seeded: Database) -> None
     assert [host.host for host in run.gpu_hosts] == ["box"]
 
 
-async def test_an_evaluation_under_way_is_shown_until_its_result_is_recorded(seeded: Database) -> None:
+async def test_an_evaluation_in_progress_is_shown_until_its_result_is_recorded(seeded: Database) -> None:
     async with seeded.transaction() as tx:
         await tx.connection.execute(
             "insert into rollouts (rollout_id, run, step, kind, group_number, index_in_group, status) values"
             " ('x1', 'calc-1', 1, 'eval', 0, 0, 'succeeded'), ('x2', 'calc-1', 1, 'eval', 1, 0, 'running');"
             "update runs set phase = 'evaluating' where run = 'calc-1'"
         )
-    opened = (await views.get_run(seeded, "calc-1")).open_evaluation
+    opened = (await RunViews(seeded).run("calc-1")).open_evaluation
     assert opened is not None
     assert (opened.version, opened.rollouts.planned, opened.rollouts.running) == (1, 2, 1)
     async with seeded.transaction() as tx:
         await tx.connection.execute(
             "insert into metrics (run, step, name, value) values ('calc-1', 1, 'eval/failed', 2)"
         )
-    assert (await views.get_run(seeded, "calc-1")).open_evaluation is None
+    assert (await RunViews(seeded).run("calc-1")).open_evaluation is None
 
 
 async def test_evaluation_rollouts_are_not_counted_with_the_step(seeded: Database) -> None:
@@ -70,26 +71,26 @@ async def test_evaluation_rollouts_are_not_counted_with_the_step(seeded: Databas
             "insert into rollouts (rollout_id, run, step, kind, group_number, index_in_group)"
             " values ('x', 'calc-1', 2, 'eval', 0, 0)"
         )
-    opened = (await views.get_run(seeded, "calc-1")).open_step
+    opened = (await RunViews(seeded).run("calc-1")).open_step
     assert opened is not None
     assert opened.rollouts.planned == 5
 
 
 async def test_steps_come_in_order_without_the_evaluation_of_version_0(seeded: Database) -> None:
-    first, second = await views.list_steps(seeded, "calc-1")
+    first, second = await RunViews(seeded).steps("calc-1")
     assert (first.step, first.reward, first.seconds) == (1, 0.5, {"rollouts": 1.5, "total": 2.0})
     assert (first.rollouts.planned, first.rollouts.retried) == (2, 2)
     assert second.recorded_at is None
-    assert [step.step for step in await views.list_steps(seeded, "calc-1", recorded=True)] == [1]
-    assert [step.step for step in await views.list_steps(seeded, "calc-1", after=1)] == [2]
+    assert [step.step for step in await RunViews(seeded).steps("calc-1", recorded=True)] == [1]
+    assert [step.step for step in await RunViews(seeded).steps("calc-1", after=1)] == [2]
 
 
 async def test_pages_of_rollouts_join_to_the_whole_list(seeded: Database) -> None:
-    whole = (await views.list_rollouts(seeded, "calc-1")).items
+    whole = (await RunViews(seeded).rollouts("calc-1")).items
     paged: list[str] = []
     cursor = None
     while True:
-        page = await views.list_rollouts(seeded, "calc-1", cursor=cursor, limit=2)
+        page = await RunViews(seeded).rollouts("calc-1", RolloutFilter(cursor=cursor, limit=2))
         paged += [rollout.rollout_id for rollout in page.items]
         cursor = page.next
         if cursor is None:
@@ -109,12 +110,12 @@ async def test_pages_of_rollouts_join_to_the_whole_list(seeded: Database) -> Non
     ],
 )
 async def test_rollouts_are_filtered(seeded: Database, filters: dict[str, object], number: int) -> None:
-    page = await views.list_rollouts(seeded, "calc-1", **filters)  # type: ignore[arg-type]
+    page = await RunViews(seeded).rollouts("calc-1", RolloutFilter(**filters))  # type: ignore[arg-type]
     assert len(page.items) == number
 
 
-async def test_a_rollout_tells_why_each_attempt_died(seeded: Database) -> None:
-    rollout = await views.get_rollout(seeded, "calc-1-s0002-g01-i1")
+async def test_a_rollout_shows_why_each_attempt_failed(seeded: Database) -> None:
+    rollout = await RunViews(seeded).rollout("calc-1-s0002-g01-i1")
     assert rollout.input == {"question": "2+2?"}
     first, second = rollout.tries
     assert (first.failure_class, first.message, first.generations) == ("infrastructure", "the runner died", 0)
@@ -123,39 +124,41 @@ async def test_a_rollout_tells_why_each_attempt_died(seeded: Database) -> None:
     assert [(reward.attempt_id, reward.grader, reward.value) for reward in rollout.rewards] == [("a2", "agent", 0.25)]
 
 
-async def test_generations_come_with_what_was_asked_and_answered(seeded: Database) -> None:
-    (call,) = await views.list_generations(seeded, "calc-1-s0002-g01-i1")
+async def test_generations_include_request_and_response(seeded: Database) -> None:
+    (call,) = await RunViews(seeded).generations("calc-1-s0002-g01-i1")
     assert (call.request, call.response) == ({"body": "request"}, {"body": "response"})
     assert (call.prompt_tokens, call.response_tokens) == (3, 2)
-    (bare,) = await views.list_generations(seeded, "calc-1-s0002-g01-i1", bodies=False)
+    (bare,) = await RunViews(seeded).generations("calc-1-s0002-g01-i1", bodies=False)
     assert (bare.request, bare.response) == (None, None)
 
 
-async def test_audit_shows_changes_and_refusals(seeded: Database) -> None:
-    change, refusal = await views.list_audit(seeded, "calc-1")
+async def test_the_audit_shows_changes_and_refusals(seeded: Database) -> None:
+    change, refusal = await RunViews(seeded).audit("calc-1")
     assert (change.actor, change.after, change.effective_step) == ("ann", {"learning_rate": 0.2}, 3)
     assert refusal.refused == "is paused already"
-    assert await views.list_audit(seeded, "calc-1", after=refusal.id) == []
+    assert await RunViews(seeded).audit("calc-1", after=refusal.id) == []
 
 
 async def test_what_does_not_exist_is_named(seeded: Database) -> None:
     with pytest.raises(NotFoundError, match="no run 'nope'"):
-        await views.get_run(seeded, "nope")
+        await RunViews(seeded).run("nope")
     with pytest.raises(NotFoundError, match="no rollout 'nope'"):
-        await views.get_rollout(seeded, "nope")
+        await RunViews(seeded).rollout("nope")
 
 
-async def test_the_routes_answer_what_the_views_do(seeded: Database) -> None:
+async def test_the_routes_answer_with_the_views(seeded: Database) -> None:
     async with serve(_app(seeded)) as url, StoreReader(url, "secret") as reader:
-        assert await reader.runs() == await views.list_runs(seeded)
-        assert await reader.run("calc-1") == await views.get_run(seeded, "calc-1")
-        assert await reader.steps("calc-1") == await views.list_steps(seeded, "calc-1")
-        assert await reader.rollouts("calc-1", step=1) == await views.list_rollouts(seeded, "calc-1", step=1)
+        assert await reader.runs() == await RunViews(seeded).runs()
+        assert await reader.run("calc-1") == await RunViews(seeded).run("calc-1")
+        assert await reader.steps("calc-1") == await RunViews(seeded).steps("calc-1")
+        assert await reader.rollouts("calc-1", step=1) == await RunViews(seeded).rollouts(
+            "calc-1", RolloutFilter(step=1)
+        )
         name = "calc-1-s0002-g01-i1"
-        assert await reader.rollout(name) == await views.get_rollout(seeded, name)
-        assert await reader.generations(name) == await views.list_generations(seeded, name)
-        assert await reader.audit("calc-1") == await views.list_audit(seeded, "calc-1")
-        assert await reader.versions("calc-1") == await views.list_versions(seeded, "calc-1")
+        assert await reader.rollout(name) == await RunViews(seeded).rollout(name)
+        assert await reader.generations(name) == await RunViews(seeded).generations(name)
+        assert await reader.audit("calc-1") == await RunViews(seeded).audit("calc-1")
+        assert await reader.versions("calc-1") == await RunViews(seeded).versions("calc-1")
         cluster = await reader.cluster()
         assert [(worker.worker_id, worker.serves) for worker in cluster.workers] == [("r1", ["calculator"])]
 

@@ -64,7 +64,7 @@ async def test_a_change_of_hyper_parameters_takes_effect_at_the_first_unplanned_
     assert row["after"] == {"learning_rate": 0.5, "group_size": 2}
 
 
-async def test_a_paused_run_finishes_what_is_under_way_and_begins_nothing_until_resumed(
+async def test_a_paused_run_finishes_what_is_in_progress_and_begins_nothing_until_resumed(
     temporal: Client, database: Database, tmp_path: Path
 ) -> None:
     write_tasks(tmp_path)
@@ -114,7 +114,7 @@ async def test_stop_after_step_finishes_the_run_there(temporal: Client, database
     assert await database.pool.fetchval("select status from runs where run = 'short'") == "finished"
 
 
-async def test_a_signal_that_makes_no_sense_changes_nothing_and_is_recorded_as_refused(
+async def test_an_invalid_signal_changes_nothing_and_is_recorded_as_refused(
     temporal: Client, database: Database, tmp_path: Path
 ) -> None:
     write_tasks(tmp_path)
@@ -137,7 +137,7 @@ async def test_a_signal_that_makes_no_sense_changes_nothing_and_is_recorded_as_r
     assert await database.pool.fetchval("select hyperparameters from runs where run = 'steady'") == {}
 
 
-async def test_an_update_that_makes_no_sense_is_refused_with_the_key_at_fault(
+async def test_an_invalid_update_is_refused_with_the_invalid_key(
     temporal: Client, database: Database, tmp_path: Path
 ) -> None:
     write_tasks(tmp_path)

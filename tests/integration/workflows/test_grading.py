@@ -22,7 +22,7 @@ from tests.support.orchestration import always_right, cluster, eventually, run_f
 from tests.support.store_service import TOKEN, store_service
 
 SERVED = """
-def parrot(task):
+def echo(task):
     print(task["question"])
     return "no number"
 
@@ -32,7 +32,7 @@ async def judge(task):
 
 
 async def opposite(call: AgentCall) -> AgentOutcome:
-    """0.75 where `always_right` gives 0, else 0.25: nobody could take the one for the other."""
+    """0.75 where `always_right` gives 0, else 0.25: neither can be mistaken for the other."""
     even = int(call.task["output"][-1]) % 2 == 0
     return AgentOutcome(kind="returned", rewards={"primary": 0.25 if even else 0.75})
 
@@ -94,7 +94,7 @@ async def test_a_grader_that_fails_shortens_no_group_and_an_agent_that_fails_is_
     assert [row["size"] for row in groups] == [4, 3]
 
 
-async def test_a_run_whose_grader_nobody_serves_says_so_and_goes_on_once_somebody_does(
+async def test_a_run_whose_grader_no_runner_serves_shows_it_and_continues_once_one_does(
     temporal: Client, database: Database, tmp_path: Path
 ) -> None:
     write_tasks(tmp_path)
@@ -115,7 +115,7 @@ async def test_a_run_whose_grader_nobody_serves_says_so_and_goes_on_once_somebod
     assert counted == 8
 
 
-async def test_a_run_that_is_cancelled_while_its_graders_think_closes_its_rollouts(
+async def test_a_run_that_is_cancelled_during_grading_closes_its_rollouts(
     temporal: Client, database: Database, tmp_path: Path
 ) -> None:
     write_tasks(tmp_path)
@@ -146,7 +146,7 @@ async def test_a_run_that_is_cancelled_while_its_graders_think_closes_its_rollou
     assert await database.pool.fetchval("select count(*) from rewards") == 0
 
 
-async def test_a_runner_that_serves_agent_and_grader_plays_a_run(
+async def test_a_runner_that_serves_agent_and_grader_completes_a_run(
     temporal: Client, temporal_address: str, database: Database, tmp_path: Path
 ) -> None:
     write_tasks(tmp_path, count=2)
@@ -165,8 +165,8 @@ async def test_a_runner_that_serves_agent_and_grader_plays_a_run(
             "token": TOKEN,
         }
         settings = Settings(**services, runner_queue="real")
-        runner = asyncio.create_task(serve(settings, [f"{served}:parrot", f"{served}:judge"]))
-        file = run_file(agent="parrot", grader="judge", runner_queue="real", steps=1, group_size=2)
+        runner = asyncio.create_task(serve(settings, [f"{served}:echo", f"{served}:judge"]))
+        file = run_file(agent="echo", grader="judge", runner_queue="real", steps=1, group_size=2)
         await (await stack.start("parrots", file)).result()
         runner.cancel()
         with suppress(asyncio.CancelledError):

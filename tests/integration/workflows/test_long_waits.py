@@ -7,7 +7,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import pytest
 from temporalio.client import Client
 
 from relight.activities.orchestrator import OrchestratorActivities
@@ -15,18 +14,12 @@ from relight.store.database import Database
 from relight.types import names
 from relight.types.payloads import Readiness, RunState
 from relight.worker.orchestrator import activities_of, make_worker
-from relight.workflows import TrainingWorkflow, waiting
+from relight.workflows import TrainingWorkflow
 from tests.support.orchestration import cluster, eventually, run_file, write_tasks
 from tests.support.simulated import SimulatedServer, always
 
 COMMANDS = 20
-
-
-@pytest.fixture
-def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Looks come several times a second."""
-    monkeypatch.setattr(waiting, "FIRST_SECONDS", 0.2)
-    monkeypatch.setattr(waiting, "LONGEST_SECONDS", 0.2)
+OFTEN = {"check_seconds": 0.2}
 
 
 async def events_until_timer(client: Client, workflow_id: str, number: int) -> int | None:
@@ -40,15 +33,15 @@ async def events_until_timer(client: Client, workflow_id: str, number: int) -> i
     return None
 
 
-@pytest.mark.usefixtures("hasty")
-async def test_the_simulated_server_counts_as_a_real_one_does(
+async def test_the_simulated_server_counts_events_as_a_real_one_does(
     temporal: Client, database: Database, tmp_path: Path
 ) -> None:
     write_tasks(tmp_path)
     activities = activities_of(OrchestratorActivities(database, temporal, tmp_path))
+    given = run_file(agent="unknown") | OFTEN
     async with make_worker(temporal, names.ORCHESTRATOR_QUEUE, activities):
         handle = await temporal.start_workflow(
-            names.TRAINING_WORKFLOW, run_file(agent="nobody"), id="train/counted", task_queue=names.ORCHESTRATOR_QUEUE
+            names.TRAINING_WORKFLOW, given, id="train/counted", task_queue=names.ORCHESTRATOR_QUEUE
         )
 
         async def looked_five_times() -> int | None:
@@ -56,17 +49,16 @@ async def test_the_simulated_server_counts_as_a_real_one_does(
 
         counted = await eventually(looked_five_times)
         await handle.terminate()
-    lacking = Readiness(ready=False, waiting_for="no runner serves agent 'nobody'")
-    begun = RunState(run="counted", epoch=1, next_step=0, total_steps=3)
+    lacking = Readiness(waiting_for="no runner serves agent 'unknown'")
+    begun = RunState(epoch=1, next_step=0, total_steps=3)
     answers: dict[str, Any] = {names.BEGIN_RUN: always(begun), names.CHECK_RUNNERS: always(lacking)}
-    server = SimulatedServer(TrainingWorkflow, "train/counted", run_file(agent="nobody"), answers)
-    await server.play(timedelta(seconds=4.9 * waiting.FIRST_SECONDS))
+    server = SimulatedServer(TrainingWorkflow, "train/counted", given, answers)
+    await server.play(timedelta(seconds=4.9 * OFTEN["check_seconds"]))
     await server.close()
     assert server.waited.count(names.CHECK_RUNNERS) == 5
     assert server.events == [counted]
 
 
-@pytest.mark.usefixtures("hasty")
 async def test_a_run_that_continues_as_new_while_it_waits_loses_no_command_and_shows_what_it_waits_for(
     temporal: Client, database: Database, tmp_path: Path
 ) -> None:
@@ -76,7 +68,7 @@ async def test_a_run_that_continues_as_new_while_it_waits_loses_no_command_and_s
     async with make_worker(temporal, names.ORCHESTRATOR_QUEUE, activities):
         handle = await temporal.start_workflow(
             names.TRAINING_WORKFLOW,
-            {**run_file(steps=1, runner_queue="late", data="train.jsonl"), "history_limit": 20},
+            {**run_file(steps=1, runner_queue="late", data="train.jsonl"), "history_limit": 20, **OFTEN},
             id="train/patient",
             task_queue=names.ORCHESTRATOR_QUEUE,
         )

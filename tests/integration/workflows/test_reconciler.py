@@ -13,7 +13,7 @@ from relight.worker.reconciler import reconcile
 from tests.support.orchestration import always_right, cluster, eventually, run_file, write_tasks
 
 
-async def test_a_run_that_nobody_drives_is_interrupted_with_its_batches_and_can_be_driven_again(
+async def test_a_run_that_no_workflow_drives_is_interrupted_with_its_batches_and_can_be_driven_again(
     temporal: Client, database: Database, tmp_path: Path
 ) -> None:
     write_tasks(tmp_path)

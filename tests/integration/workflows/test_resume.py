@@ -15,7 +15,7 @@ from relight.types.wire import FinishRequest, OpenedAttempt
 from tests.support.orchestration import always_right, cluster, eventually, run_file, write_tasks
 
 
-async def test_a_terminated_run_goes_on_in_mid_step_and_runs_no_finished_rollout_again(
+async def test_a_terminated_run_continues_in_mid_step_and_runs_no_finished_rollout_again(
     temporal: Client, database: Database, tmp_path: Path
 ) -> None:
     write_tasks(tmp_path)
@@ -96,7 +96,7 @@ async def test_an_agent_that_fails_is_tried_again_only_as_its_configuration_says
     assert await database.pool.fetchval(trained) == 7
 
 
-async def test_a_group_that_the_platform_shortened_is_filled_up_and_one_that_agents_shortened_is_not(
+async def test_a_group_short_of_platform_failures_is_filled_up_and_one_short_of_agent_failures_is_not(
     temporal: Client, database: Database, tmp_path: Path
 ) -> None:
     write_tasks(tmp_path)
@@ -147,7 +147,7 @@ async def test_an_update_that_fails_three_times_in_the_same_way_pauses_the_run(
     assert dict(stack.gpu.updates) == {1: 1, 2: 1, 3: 1}
 
 
-async def test_a_cancelled_run_closes_its_rollouts_and_says_so(
+async def test_a_cancelled_run_closes_its_rollouts_and_shows_it(
     temporal: Client, database: Database, tmp_path: Path
 ) -> None:
     write_tasks(tmp_path)

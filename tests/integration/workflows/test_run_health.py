@@ -1,4 +1,4 @@
-"""Runs that hurt pause themselves or warn, on a real Temporal server and a real Postgres."""
+"""Runs that failing pause themselves or warn, on a real Temporal server and a real Postgres."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import pytest
 from temporalio.client import Client, WorkflowFailureError
 
 from relight.store.database import Database
-from relight.store.runs.views import get_run, list_audit, list_rollouts
+from relight.store.runs.views import RunViews
 from relight.temporal import search_attributes
 from relight.types import names
 from relight.types.rollout import FailureClass
+from relight.types.views import RolloutFilter
 from relight.types.wire import FinishRequest, OpenedAttempt
 from relight.worker.reconciler import report_stalls
 from tests.support.orchestration import always_right, cluster, eventually, run_file, write_tasks
@@ -52,17 +53,17 @@ def paused(database: Database, run: str, step: int | None = None) -> Callable[[]
 
 
 @pytest.mark.parametrize("cached", [0, 2000], ids=["without a workflow cache", "with one"])
-async def test_a_step_without_one_real_reward_pauses_and_can_be_tried_again_before_it_trains(
+async def test_a_step_without_a_reward_pauses_and_can_be_retried_before_it_trains(
     temporal: Client, database: Database, tmp_path: Path, cached: int
 ) -> None:
     write_tasks(tmp_path)
     agent = Failing("agent_error")
     async with cluster(temporal, database, tmp_path, agent, cached_workflows=cached) as stack:
-        handle = await stack.start("hurt", run_file(steps=2, data="train.jsonl"))
-        reason = await eventually(paused(database, "hurt"))
+        handle = await stack.start("failing", run_file(steps=2, data="train.jsonl"))
+        reason = await eventually(paused(database, "failing"))
         assert reason.startswith("step 1: not one real reward: 8 of 8 rollouts failed (agent_error 8)")
-        assert "for example hurt-s0001-g00-i0: ModuleNotFoundError: x" in reason
-        assert "relight retry hurt --failed" in reason
+        assert "for example failing-s0001-g00-i0: ModuleNotFoundError: x" in reason
+        assert "relight retry failing --failed" in reason
         assert dict(stack.gpu.updates) == {}
 
         async def shown() -> bool:
@@ -74,15 +75,15 @@ async def test_a_step_without_one_real_reward_pauses_and_can_be_tried_again_befo
         await handle.execute_update("resume", {})
         await handle.result()
     assert dict(stack.gpu.updates) == {1: 1, 2: 1}
-    trained = await database.pool.fetchval("select count(*) from step_rollouts where run = 'hurt' and step = 1")
+    trained = await database.pool.fetchval("select count(*) from step_rollouts where run = 'failing' and step = 1")
     assert trained == 8
-    audit = [tuple(row) for row in await database.pool.fetch(AUDIT, "hurt")]
+    audit = [tuple(row) for row in await database.pool.fetch(AUDIT, "failing")]
     assert [row[:2] for row in audit] == [("relight", "pause"), ("operator", "retry_failed"), ("operator", "resume")]
     assert audit[0][2:] == ({"paused": True, "reason": reason}, 1)
-    assert (await list_audit(database, "hurt"))[0].actor == "relight"
+    assert (await RunViews(database).audit("failing"))[0].actor == "relight"
 
 
-async def test_a_resumed_step_is_let_go_as_it_is_and_the_next_one_that_hurts_pauses_again(
+async def test_a_resumed_step_trains_as_it_is_and_the_next_unhealthy_one_pauses_again(
     temporal: Client, database: Database, tmp_path: Path
 ) -> None:
     write_tasks(tmp_path)
@@ -104,7 +105,7 @@ async def test_a_resumed_step_is_let_go_as_it_is_and_the_next_one_that_hurts_pau
     assert actions.count(("relight", "pause")) == 3
 
 
-async def test_what_the_platform_lost_is_sampled_again_once_a_paused_run_goes_on(
+async def test_rollouts_that_the_platform_failed_are_sampled_again_once_a_paused_run_continues(
     temporal: Client, database: Database, tmp_path: Path
 ) -> None:
     write_tasks(tmp_path)
@@ -122,7 +123,7 @@ async def test_what_the_platform_lost_is_sampled_again_once_a_paused_run_goes_on
     assert result["counters"] == {"rollouts": 14, "retried": 0, "engine_error": 6}
 
 
-async def test_an_evaluation_without_one_real_reward_pauses_and_goes_on_when_resumed(
+async def test_an_evaluation_without_a_reward_pauses_and_continues_when_resumed(
     temporal: Client, database: Database, tmp_path: Path
 ) -> None:
     write_tasks(tmp_path, count=4)
@@ -137,7 +138,7 @@ async def test_an_evaluation_without_one_real_reward_pauses_and_goes_on_when_res
     assert dict(stack.gpu.updates) == {1: 1}
 
 
-async def test_steps_with_nothing_to_compare_are_warned_of_until_there_is(
+async def test_steps_whose_groups_have_equal_rewards_are_warned_of_until_one_differs(
     temporal: Client, database: Database, tmp_path: Path
 ) -> None:
     write_tasks(tmp_path)
@@ -145,7 +146,7 @@ async def test_steps_with_nothing_to_compare_are_warned_of_until_there_is(
 
     async def agent(attempt: OpenedAttempt) -> FinishRequest:
         if attempt.step == 4 and not seen:
-            seen.append((await get_run(database, "flat")).warnings)
+            seen.append((await RunViews(database).run("flat")).warnings)
         reward = 0.5 if (attempt.step or 0) < 4 else float(int(attempt.rollout_id[-1]) % 2)
         return FinishRequest(attempt_id=attempt.attempt_id, fence=attempt.fence, reward=reward)
 
@@ -154,11 +155,11 @@ async def test_steps_with_nothing_to_compare_are_warned_of_until_there_is(
         result = await handle.result()
     assert list(seen[0]) == ["equal_rewards"]
     assert seen[0]["equal_rewards"].startswith("in every group of steps 1 to 3 all rewards were equal")
-    assert (await get_run(database, "flat")).warnings == {}
+    assert (await RunViews(database).run("flat")).warnings == {}
     assert result["warnings"] == {}
 
 
-async def test_a_run_that_stands_still_is_warned_of_and_paused_where_it_wants_that(
+async def test_a_run_without_progress_is_warned_of_and_paused_if_its_file_asks_for_it(
     temporal: Client, database: Database, tmp_path: Path
 ) -> None:
     write_tasks(tmp_path)
@@ -186,10 +187,10 @@ async def test_a_run_that_stands_still_is_warned_of_and_paused_where_it_wants_th
 
         await eventually(under_way)
         await eventually(warned)
-        view = await get_run(database, "stopped")
+        view = await RunViews(database).run("stopped")
         assert "nothing has ended since" in (view.pause_reason or "")
         assert "8 attempts are under way" in view.warnings["stalled"]
-        assert not (await get_run(database, "still")).paused
+        assert not (await RunViews(database).run("still")).paused
 
         async def told() -> bool:
             return "stalled" in (await still.query(names.PROGRESS))["warnings"]
@@ -224,11 +225,11 @@ async def test_a_preflight_that_finds_an_agent_without_a_model_call_ends_the_run
         handle = await stack.start("silent", run_file(preflight=True))
         with pytest.raises(WorkflowFailureError):
             await handle.result()
-    view = await get_run(database, "silent")
+    view = await RunViews(database).run("silent")
     assert view.status == "failed"
     assert "without calling the model" in (view.error or "")
     assert "silent-preflight-train" in (view.error or "")
-    found = await list_rollouts(database, "silent", kind="preflight")
+    found = await RunViews(database).rollouts("silent", RolloutFilter(kind="preflight"))
     ids = ["silent-preflight-eval", *(f"silent-preflight-train{tail}" for tail in ("", "-2", "-3"))]
     assert [rollout.rollout_id for rollout in found.items] == ids
     for rollout in found.items:

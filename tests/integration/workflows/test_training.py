@@ -14,7 +14,7 @@ from relight.types.wire import FinishRequest, OpenedAttempt
 from tests.support.orchestration import always_right, cluster, eventually, run_file, write_tasks
 
 
-async def test_a_run_trains_every_step_once_and_evaluates_both_ends(
+async def test_a_run_trains_every_step_once_and_evaluates_the_first_and_last_version(
     temporal: Client, database: Database, tmp_path: Path
 ) -> None:
     write_tasks(tmp_path)
@@ -50,7 +50,7 @@ async def test_a_task_is_any_json_value_and_reaches_the_agent_as_it_is(
 
 
 @pytest.mark.parametrize("cached", [0, 2000], ids=["without a workflow cache", "with one"])
-async def test_a_run_goes_on_across_continue_as_new(
+async def test_a_run_continues_across_continue_as_new(
     temporal: Client, database: Database, tmp_path: Path, cached: int
 ) -> None:
     write_tasks(tmp_path)

@@ -13,7 +13,7 @@ from relight.worker.orchestrator import activities_of, make_worker
 from tests.support.orchestration import eventually, run_file, write_tasks
 
 
-async def test_a_run_whose_agent_no_runner_serves_says_so_in_its_row_in_its_query_and_in_the_web_ui(
+async def test_a_run_whose_agent_no_runner_serves_shows_it_in_its_row_its_query_and_the_web_ui(
     temporal: Client, database: Database, tmp_path: Path
 ) -> None:
     write_tasks(tmp_path)
@@ -21,7 +21,7 @@ async def test_a_run_whose_agent_no_runner_serves_says_so_in_its_row_in_its_quer
     async with make_worker(temporal, names.ORCHESTRATOR_QUEUE, activities):
         handle = await temporal.start_workflow(
             names.TRAINING_WORKFLOW,
-            run_file(agent="nobody"),
+            run_file(agent="unknown"),
             id=names.train_id("lonely"),
             task_queue=names.ORCHESTRATOR_QUEUE,
         )
@@ -30,7 +30,7 @@ async def test_a_run_whose_agent_no_runner_serves_says_so_in_its_row_in_its_quer
             return await database.pool.fetchval("select waiting_for from runs where run = 'lonely'")
 
         reason = await eventually(waiting_for)
-        assert reason.startswith("no runner serves agent 'nobody' (task queue relight-runner.nobody)")
+        assert reason.startswith("no runner serves agent 'unknown' (task queue relight-runner.unknown)")
         assert "relight runner" in reason
 
         async def shown() -> bool:

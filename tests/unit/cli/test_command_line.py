@@ -25,7 +25,7 @@ def relight(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
         ({"agent": "a", "model": "policy", "data": "none.jsonl"}, "data set none.jsonl: there is no file"),
     ],
 )
-def test_a_run_that_can_not_work_ends_with_one_line_and_2(tmp_path: Path, file: object, message: str) -> None:
+def test_an_invalid_run_ends_with_one_line_and_exit_code_2(tmp_path: Path, file: object, message: str) -> None:
     make_model(tmp_path / "policy")
     (tmp_path / "t.jsonl").write_text('{"question": "1+1?"}\n')
     (tmp_path / "run.json").write_text(json.dumps(file))
@@ -39,7 +39,7 @@ def test_a_run_that_can_not_work_ends_with_one_line_and_2(tmp_path: Path, file: 
 
 
 @pytest.mark.parametrize("words", [("runs",), ("rollouts", "calc-1"), ("pause", "calc-1"), ("status", "calc-1")])
-def test_with_no_stack_in_reach_every_command_names_relight_up(tmp_path: Path, words: tuple[str, ...]) -> None:
+def test_without_a_stack_every_command_names_relight_up(tmp_path: Path, words: tuple[str, ...]) -> None:
     nowhere = ("--store-url", "http://127.0.0.1:1", "--temporal-address", "127.0.0.1:1")
     ended = relight(tmp_path, *words, *nowhere)
     assert ended.returncode == 1

@@ -22,7 +22,7 @@ def test_every_setting_is_shown() -> None:
     assert set(rows({}, {})) == set(Settings.model_fields)
 
 
-def test_a_flag_beats_the_environment_beats_the_stack_beats_the_default(tmp_path: Path) -> None:
+def test_a_flag_overrides_the_environment_the_stack_and_the_default_in_this_order(tmp_path: Path) -> None:
     stack_file.write_stack(
         tmp_path, {"settings": {"store_url": "http://s", "gateway_url": "http://s", "gpu_queue": "s"}}
     )
@@ -41,7 +41,7 @@ def test_secrets_are_not_shown(tmp_path: Path) -> None:
     assert found["postgres_url"]["value"] == "postgresql://user:***@db:5432/relight"
 
 
-def test_temporal_s_own_variable_is_named() -> None:
+def test_temporals_own_variable_is_named() -> None:
     found = rows({}, {"TEMPORAL_ADDRESS": "temporal:7233"})
     assert found["temporal_address"]["source"] == "environment TEMPORAL_ADDRESS"
 
@@ -57,7 +57,7 @@ api_key = "hunter3"
 """
 
 
-def test_what_a_profile_of_temporal_s_says_is_shown_with_its_name_and_its_file(tmp_path: Path) -> None:
+def test_settings_of_a_temporal_profile_are_shown_with_its_name_and_file(tmp_path: Path) -> None:
     """In the order in which it is used: after the environment's own variable, before the stack's file."""
     file = tmp_path / "temporal.toml"
     file.write_text(PROFILES)
@@ -79,7 +79,7 @@ def test_what_a_profile_of_temporal_s_says_is_shown_with_its_name_and_its_file(t
 
 
 @pytest.mark.parametrize(("text", "profile"), [(PROFILES, "clod"), ("[profile", "default")])
-def test_a_profile_that_is_not_there_or_can_not_be_read_is_named(tmp_path: Path, text: str, profile: str) -> None:
+def test_a_profile_that_is_not_there_or_cannot_be_read_is_named(tmp_path: Path, text: str, profile: str) -> None:
     file = tmp_path / "temporal.toml"
     file.write_text(text)
     with pytest.raises(ConfigError, match=f"Temporal profile '{profile}' of {file}: .*TEMPORAL_PROFILE"):
@@ -119,7 +119,7 @@ api_key = "hunter4"
 server_name = "cloud.example"
 """
 STACKS_OWN = {"temporal_address": "127.0.0.1:9", "temporal_embedded": True}
-SOMEBODYS = {"temporal_address": "stack.example:9", "temporal_embedded": False}
+EXTERNAL = {"temporal_address": "stack.example:9", "temporal_embedded": False}
 
 
 @pytest.mark.parametrize(
@@ -129,11 +129,11 @@ SOMEBODYS = {"temporal_address": "stack.example:9", "temporal_embedded": False}
         (STACKS_OWN, {"TEMPORAL_TLS": "true", "TEMPORAL_API_KEY": "hunter5"}, "127.0.0.1:9", False),
         (STACKS_OWN, {"TEMPORAL_ADDRESS": "named.example:1"}, "named.example:1", True),
         (STACKS_OWN, {"TEMPORAL_PROFILE": "whole"}, "whole.example:1", True),
-        (SOMEBODYS, {}, "stack.example:9", True),
+        (EXTERNAL, {}, "stack.example:9", True),
         ({}, {}, "127.0.0.1:7233", True),
     ],
 )
-async def test_tls_and_api_keys_of_temporal_s_own_configuration_are_for_any_server_but_the_embedded_one(
+async def test_tls_and_api_keys_of_temporals_own_configuration_are_for_any_server_but_the_embedded_one(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     stack: dict[str, object],

@@ -10,14 +10,14 @@ import pytest
 
 from relight.cli import demo, output
 from relight.cli.demo_stack import DemoStack
-from relight.cli.progress import Outcome, RunSnapshot
+from relight.cli.progress import RunOutcome, RunSnapshot
 from relight.cli.render import own_program
 from relight.settings import Settings
 from relight.stack import stack_file
 
 from .example_views import a_run, an_evaluation
 
-FINISHED = Outcome("finished")
+FINISHED = RunOutcome("finished")
 
 
 def test_the_last_line_has_the_real_figures() -> None:
@@ -30,7 +30,7 @@ def test_the_last_line_has_the_real_figures() -> None:
     [
         (RunSnapshot(a_run(), outcome=FINISHED), "held-out score: not measured"),
         (
-            RunSnapshot(a_run(evaluations=[an_evaluation(0), an_evaluation(1)]), outcome=Outcome("failed")),
+            RunSnapshot(a_run(evaluations=[an_evaluation(0), an_evaluation(1)]), outcome=RunOutcome("failed")),
             "the run failed",
         ),
         (RunSnapshot(), "the run has not ended"),
@@ -46,7 +46,7 @@ def test_the_training_time_is_that_of_steps_and_evaluations() -> None:
     assert demo.time_line(look, 321.0) == "time             321 s in all; training 206 s of 300 s"
 
 
-def test_the_end_names_every_place_and_the_way_back(tmp_path: Path) -> None:
+def test_the_closing_message_names_every_path_and_how_to_continue(tmp_path: Path) -> None:
     settings = Settings(temporal_ui_url="http://127.0.0.1:8233")
     svg = tmp_path / "reward.svg"
     stopped = "\n".join(demo.result_lines(a_run(), settings, tmp_path, svg, kept=False))
@@ -61,15 +61,15 @@ def test_the_end_names_every_place_and_the_way_back(tmp_path: Path) -> None:
     assert "up --detach" not in kept
 
 
-def test_the_way_back_names_a_program_that_is_there() -> None:
+def test_the_closing_message_names_an_existing_program() -> None:
     program = own_program(Path(sys.executable).parent.parent)
     assert program in ("relight", "bin/relight", f"{sys.executable} -m relight.cli")
 
 
-async def test_a_stack_that_is_up_already_is_used_and_left_up(
+async def test_a_running_stack_is_used_and_left_running(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(output, "current", output.Invocation({"home": tmp_path}))
+    monkeypatch.setattr(output, "current", output.GlobalOptions({"home": tmp_path}))
     stack = DemoStack(tmp_path, "agents:none", keep=False)
     with stack_file.locked(tmp_path):
         stack_file.write_stack(tmp_path, {"settings": {"store_url": "http://127.0.0.1:5"}})

@@ -30,7 +30,7 @@ def start(drain: str) -> subprocess.Popen[str]:
     return process
 
 
-def test_a_service_that_is_told_to_end_drains_and_succeeds() -> None:
+def test_a_service_that_is_stopped_drains_and_succeeds() -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         process = start("await asyncio.sleep(0.01)")
         process.send_signal(number)
@@ -65,7 +65,7 @@ run_service(main())
 """
 
 
-def test_a_server_that_takes_the_signal_over_is_not_cancelled_while_it_drains() -> None:
+def test_a_server_with_a_signal_handler_of_its_own_is_not_cancelled_while_it_drains() -> None:
     process = subprocess.Popen([sys.executable, "-c", SERVER], stdout=subprocess.PIPE, text=True)
     assert process.stdout
     assert process.stdout.readline() == "up\n"

@@ -11,7 +11,7 @@ import pytest
 from relight.cli import output
 from relight.cli.display import Display, JsonDisplay, LiveDisplay, PlainDisplay, make_display
 from relight.cli.follow import RunSource, follow
-from relight.cli.progress import Outcome, ProgressEvent, RunSnapshot
+from relight.cli.progress import ProgressEvent, RunOutcome, RunSnapshot
 from relight.cli.store_reader import StoreReader
 from relight.cli.train import DETACHED_EXIT_CODE, watch
 from relight.errors import NotFoundError, StoreError
@@ -31,7 +31,7 @@ class Script:
         return next(self.looks)
 
 
-class Paper(Display):
+class RecordingDisplay(Display):
     """A display that keeps what it was shown."""
 
     def __init__(self) -> None:
@@ -47,22 +47,22 @@ class Paper(Display):
 
 @pytest.fixture
 def json_wanted() -> Iterator[None]:
-    output.current = output.Invocation(json=True)
+    output.current = output.GlobalOptions(json=True)
     yield
-    output.current = output.Invocation()
+    output.current = output.GlobalOptions()
 
 
 async def test_watching_ends_with_the_run() -> None:
-    paper = Paper()
+    display = RecordingDisplay()
     looks = [
         RunSnapshot(),
         RunSnapshot(a_run(), [a_step(1)]),
-        RunSnapshot(a_run(step=1), [a_step(2)], Outcome("finished")),
+        RunSnapshot(a_run(step=1), [a_step(2)], RunOutcome("finished")),
     ]
-    last = await follow(Script(*looks), paper, interval_seconds=0)
-    assert last.outcome == Outcome("finished")
-    assert [event.kind for event in paper.events] == ["step", "step", "end"]
-    assert len(paper.lines) == 3
+    last = await follow(Script(*looks), display, interval_seconds=0)
+    assert last.outcome == RunOutcome("finished")
+    assert [event.kind for event in display.events] == ["step", "step", "end"]
+    assert len(display.lines) == 3
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ async def test_every_screen_shows_the_steps(
     display: type[Display], expected: str, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     with display() as shown:
-        await follow(Script(RunSnapshot(a_run(), [a_step(1)], Outcome("finished"))), shown, interval_seconds=0)
+        await follow(Script(RunSnapshot(a_run(), [a_step(1)], RunOutcome("finished"))), shown, interval_seconds=0)
     assert expected in capfdbinary.readouterr().out.decode()
 
 
@@ -106,7 +106,7 @@ class Store(StoreReader):
         return [a_step(number) for number in range(after + 1, 4)]
 
 
-async def test_a_store_that_is_away_is_waited_for() -> None:
+async def test_a_store_that_is_down_is_waited_for() -> None:
     source = RunSource("calc-1", Store(StoreError(), a_run()), None, "relight")
     assert (await source.snapshot()).note == "waiting: the store service does not answer"
     assert [step.step for step in (await source.snapshot()).steps] == [1, 2, 3]
@@ -129,7 +129,7 @@ class Temporal(RunSource):
         return self.state
 
 
-async def test_a_run_that_nobody_knows_is_an_error() -> None:
+async def test_an_unknown_run_is_an_error() -> None:
     with pytest.raises(NotFoundError, match="there is no run 'calc-1'"):
         await Temporal("unknown", NotFoundError()).snapshot()
 
@@ -140,32 +140,32 @@ async def test_a_run_that_begins_has_no_row_yet() -> None:
     ).note == "starting: an orchestrator stores the run and its data sets"
 
 
-async def test_a_run_under_way_is_not_ended_by_what_its_row_said_before() -> None:
+async def test_a_run_in_progress_does_not_end_by_an_earlier_state_of_its_row() -> None:
     assert (await Temporal("under way", a_run(status="failed", error="earlier")).snapshot()).outcome is None
 
 
-async def test_a_run_that_temporal_lost_is_interrupted() -> None:
+async def test_a_run_that_temporal_lost_is_shown_as_interrupted() -> None:
     outcome = (await Temporal("unknown", a_run()).snapshot()).outcome
     assert outcome is not None
     assert (outcome.status, outcome.finished) == ("interrupted", False)
 
 
-async def test_a_run_that_is_to_be_driven_again_by_itself_is_watched_on() -> None:
+async def test_a_run_that_will_be_driven_again_is_watched_further() -> None:
     again = a_run(status="interrupted", error="timed out; it is driven again by itself", drive_again_at=NOW)
     look = await Temporal("failed", again).snapshot()
     assert (look.outcome, look.note) == (None, "timed out; it is driven again by itself")
 
 
 async def test_a_finished_run_past_retention_is_finished_by_its_row() -> None:
-    assert (await Temporal("unknown", a_run(status="finished")).snapshot()).outcome == Outcome("finished")
+    assert (await Temporal("unknown", a_run(status="finished")).snapshot()).outcome == RunOutcome("finished")
 
 
-async def test_a_failed_run_says_why() -> None:
+async def test_a_failed_run_reports_why() -> None:
     look = await Temporal("failed", a_run(status="failed", error="no weights")).snapshot()
-    assert look.outcome == Outcome("failed", "no weights")
+    assert look.outcome == RunOutcome("failed", "no weights")
 
 
-async def test_ctrl_c_detaches_and_says_how_to_come_back(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_ctrl_c_detaches_and_prints_how_to_attach_again(capsys: pytest.CaptureFixture[str]) -> None:
     shown = asyncio.Event()
 
     class Endless(Store):

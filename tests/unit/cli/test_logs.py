@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relight.cli import logs
 from relight.cli.logs import follow_file, last_lines, log_files
 
 
 @given(lines=st.lists(st.text("ab", max_size=5), max_size=30), number=st.integers(0, 12), chunk=st.integers(1, 20))
-def test_the_last_lines_are_the_last_ones_whatever_the_chunks(
+def test_the_last_lines_do_not_depend_on_the_chunk_size(
     lines: list[str], number: int, chunk: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     path = tmp_path_factory.mktemp("logs") / "x.log"
     path.write_text("".join(f"{line}\n" for line in lines))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(logs, "CHUNK_BYTES", chunk)
-        tail, end = last_lines(path, number)
+    tail, end = last_lines(path, number, chunk_bytes=chunk)
     assert tail.decode() == "".join(f"{line}\n" for line in (lines[-number:] if number else []))
     assert end == path.stat().st_size
 
 
-async def test_what_is_appended_comes_and_a_cut_file_begins_anew(tmp_path: Path) -> None:
+async def test_appended_lines_follow_and_a_truncated_file_is_read_from_its_start(tmp_path: Path) -> None:
     path = tmp_path / "x.log"
     path.write_text("old\n")
     seen = asyncio.Queue[bytes]()
@@ -44,7 +42,11 @@ async def test_what_is_appended_comes_and_a_cut_file_begins_anew(tmp_path: Path)
 
 
 def test_logs_are_known_by_their_process(tmp_path: Path) -> None:
-    (tmp_path / "runner.log").write_text("x")
-    (tmp_path / "notes.txt").write_text("x")
-    assert log_files(tmp_path) == {"runner": tmp_path / "runner.log"}
+    logs, older, newer = tmp_path / "logs", tmp_path / "runs" / "older", tmp_path / "runs" / "newer"
+    for folder in (logs, older, newer):
+        folder.mkdir(parents=True)
+    for file in (logs / "runner.log", logs / "notes.txt", older / "engine.log", newer / "engine.log"):
+        file.write_text("x")
+    os.utime(older / "engine.log", (1, 1))
+    assert log_files(tmp_path) == {"runner": logs / "runner.log", "engine": newer / "engine.log"}
     assert log_files(tmp_path / "nothing") == {}

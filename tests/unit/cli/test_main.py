@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -51,7 +52,7 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(table.COMMANDS))
-def test_every_command_can_be_loaded_and_teaches_by_example(name: str) -> None:
+def test_every_command_can_be_loaded_and_its_help_has_an_example(name: str) -> None:
     loaded = table.load(name)
     assert loaded.help
     assert "relight " in (loaded.epilog or "")
@@ -91,7 +92,7 @@ def test_an_error_is_one_line_on_stderr(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_an_error_in_json_names_its_type(capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: Any) -> None:
-    monkeypatch.setattr(output, "current", output.Invocation())
+    monkeypatch.setattr(output, "current", output.GlobalOptions())
 
     async def broken() -> None:
         raise StoreError("out of reach")
@@ -106,3 +107,16 @@ def test_an_error_in_json_names_its_type(capfdbinary: pytest.CaptureFixture[byte
 def test_schema_is_the_run_file_s() -> None:
     answer = relight("schema")
     assert {"agent", "data", "algorithm", "model"} <= set(json.loads(answer.stdout)["properties"])
+
+
+def test_a_shell_completes_commands_and_their_options() -> None:
+    def completed(*words: str) -> list[str]:
+        asked = {"_RELIGHT_COMPLETE": "complete_bash", "COMP_WORDS": " ".join(words), "COMP_CWORD": str(len(words) - 1)}
+        command = [sys.executable, "-m", "relight.cli"]
+        return subprocess.run(
+            command, env=os.environ | asked, capture_output=True, text=True, check=True
+        ).stdout.split()
+
+    assert completed("relight", "st") == ["status", "stop", "store"]
+    assert completed("relight", "up", "--allow-n") == ["--allow-net"]
+    assert completed("relight", "token", "re") == ["revoke"]

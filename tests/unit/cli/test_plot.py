@@ -18,13 +18,15 @@ SVG = "{http://www.w3.org/2000/svg}svg"
     ("rewards", "evaluations"),
     [({}, []), ({1: 0.5, 2: 0.75}, []), ({}, [an_evaluation(0)]), ({2: 0.9, 1: 0.5}, [an_evaluation(2, None)])],
 )
-def test_any_run_makes_a_valid_svg(tmp_path: Path, rewards: dict[int, float], evaluations: list[object]) -> None:
+def test_any_run_can_be_plotted_as_a_valid_svg(
+    tmp_path: Path, rewards: dict[int, float], evaluations: list[object]
+) -> None:
     path = plot_run(a_run(rewards=rewards, evaluations=evaluations), tmp_path / "runs" / "calc-1" / "reward.svg")
     assert ElementTree.parse(path).getroot().tag == SVG
     assert [entry.name for entry in path.parent.iterdir()] == ["reward.svg"]
 
 
-def test_what_was_measured_is_in_the_picture(tmp_path: Path) -> None:
+def test_the_plot_has_every_measurement(tmp_path: Path) -> None:
     empty = plot_run(a_run(), tmp_path / "empty.svg").read_text()
     full = plot_run(a_run(rewards={1: 0.5, 2: 0.6}, evaluations=[an_evaluation(0)]), tmp_path / "full.svg").read_text()
     assert full.count("<path") > empty.count("<path")

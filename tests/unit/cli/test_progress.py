@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from relight.cli.progress import (
     OLD_STEPS,
-    Outcome,
     ProgressReporter,
+    RunOutcome,
     RunSnapshot,
     held_out_summary,
     status_line,
@@ -33,11 +33,11 @@ def test_a_step_line_has_rollouts_failures_reward_and_seconds_by_phase() -> None
     )
 
 
-def test_a_step_whose_groups_were_all_dropped_says_so() -> None:
+def test_a_step_whose_groups_were_all_dropped_shows_it() -> None:
     assert "(weights unchanged)" in step_event(a_step(7, unchanged=True), 60).text
 
 
-def test_a_step_of_which_optimizer_steps_were_skipped_says_how_many_and_why() -> None:
+def test_a_step_with_skipped_optimizer_steps_shows_how_many_and_why() -> None:
     metrics = {"optimizer_steps": 1.0, "nonfinite_steps": 2.0, "rejected_steps": 0.0}
     assert "optimizer steps skipped of 3: 2 gradient not finite" in step_event(a_step(7, metrics=metrics), 60).text
     assert "skipped" not in step_event(a_step(7, metrics={"optimizer_steps": 1.0}), 60).text
@@ -49,7 +49,7 @@ def test_a_step_without_figures_still_makes_a_line() -> None:
     )
 
 
-def test_an_evaluation_stands_behind_the_step_that_made_its_version() -> None:
+def test_an_evaluation_is_shown_after_the_step_that_made_its_version() -> None:
     view = a_run(evaluations=[an_evaluation(0), an_evaluation(1, 0.6)])
     assert [text.split()[0:2] for text in texts(ProgressReporter(), RunSnapshot(view, [a_step(1), a_step(2)]))] == [
         ["held-out", "score"],
@@ -59,21 +59,21 @@ def test_an_evaluation_stands_behind_the_step_that_made_its_version() -> None:
     ]
 
 
-def test_nothing_is_said_twice() -> None:
+def test_nothing_is_printed_twice() -> None:
     narrator = ProgressReporter()
     view = a_run(evaluations=[an_evaluation(0)], waiting_for="a runner that serves 'calculator'")
     assert len(texts(narrator, RunSnapshot(view, [a_step(1)]))) == 3
     assert texts(narrator, RunSnapshot(view)) == []
 
 
-def test_an_evaluation_in_which_all_failed_is_told_too() -> None:
+def test_an_evaluation_in_which_all_failed_is_shown_too() -> None:
     view = a_run(evaluations=[an_evaluation(0, 0.0, failed=240)])
     assert texts(ProgressReporter(), RunSnapshot(view)) == [
         "held-out score of version 0: 0.000 (reward - of 0 samples, 240 failed, 3.0 s)"
     ]
 
 
-def test_an_evaluation_tells_score_reward_and_pass_at_k_of_each_data_source() -> None:
+def test_an_evaluation_shows_score_reward_and_pass_at_k_of_each_data_source() -> None:
     sums = {"score": 0.6, "reward": 0.8, "rewarded": 30, "failed": 10, "tasks": 10, "samples": 4, "pass_at_k": 0.9}
     view = a_run(
         evaluations=[
@@ -89,11 +89,11 @@ def test_an_evaluation_tells_score_reward_and_pass_at_k_of_each_data_source() ->
     assert "by source v3 sums: 0.600 (reward 0.800 of 30 samples, 10 failed, pass@4 0.900, spread -)" in lines
 
 
-def test_an_evaluation_without_a_result_is_not_told_yet() -> None:
+def test_an_evaluation_without_a_result_is_not_shown_yet() -> None:
     assert texts(ProgressReporter(), RunSnapshot(a_run(evaluations=[an_evaluation(0, None)]))) == []
 
 
-def test_what_stands_in_the_way_is_said_when_it_changes() -> None:
+def test_what_a_run_waits_for_is_printed_when_it_changes() -> None:
     narrator = ProgressReporter()
     assert texts(narrator, RunSnapshot(a_run(waiting_for="a GPU worker, held by calc-0"))) == [
         "waiting: a GPU worker, held by calc-0"
@@ -108,7 +108,7 @@ def test_what_stands_in_the_way_is_said_when_it_changes() -> None:
     assert texts(narrator, RunSnapshot(a_run(paused=True, cancel_requested=NOW))) == ["being cancelled"]
 
 
-def test_one_who_attaches_late_sees_the_newest_steps_and_all_evaluations() -> None:
+def test_a_late_watcher_gets_the_newest_steps_and_all_evaluations() -> None:
     view = a_run(step=40, evaluations=[an_evaluation(0), an_evaluation(20, 0.7)])
     lines = texts(ProgressReporter(), RunSnapshot(view, [a_step(number) for number in range(1, 41)]))
     assert lines[0] == "(30 earlier steps)"
@@ -117,11 +117,11 @@ def test_one_who_attaches_late_sees_the_newest_steps_and_all_evaluations() -> No
 
 
 def test_the_end_comes_last_with_its_reason() -> None:
-    look = RunSnapshot(a_run(status="failed"), [a_step(1)], Outcome("failed", "model policy: no weights"))
+    look = RunSnapshot(a_run(status="failed"), [a_step(1)], RunOutcome("failed", "model policy: no weights"))
     assert texts(ProgressReporter(), look)[-1] == "the run failed: model policy: no weights"
 
 
-def test_the_status_line_says_what_is_under_way() -> None:
+def test_the_status_line_shows_what_is_in_progress() -> None:
     counts = Counts(planned=128, queued=8, running=32, succeeded=87, failed=1, failures={"timeout": 1}, retried=2)
     step = a_step(13, status="planned", rollouts=counts)
     text = "step 13/60  sampling: 88/128 rollouts done, 32 running, 1 failed (timeout 1), 2 retried"
@@ -152,7 +152,9 @@ def test_a_run_at_a_glance_names_its_error() -> None:
 
 
 @given(cuts=st.lists(st.integers(0, 30), max_size=6), evaluated=st.sets(st.integers(0, 30)))
-def test_every_step_and_evaluation_is_told_once_however_the_looks_fall(cuts: list[int], evaluated: set[int]) -> None:
+def test_every_step_and_evaluation_is_shown_once_whenever_the_run_is_polled(
+    cuts: list[int], evaluated: set[int]
+) -> None:
     narrator = ProgressReporter()
     told = narrator.events(RunSnapshot(a_run()))
     bounds = [0, *sorted(cuts), 30]

@@ -20,7 +20,7 @@ from relight.cli.run_check import (
 )
 from relight.errors import ConfigError, DatasetError, ModelError, RelightError
 from relight.types.names import RUN_NAME
-from relight.types.run_file import differing_keys
+from relight.types.run_file_differences import differing_keys
 from tests.unit.test_models import make_model
 
 GOOD: dict[str, Any] = {
@@ -45,20 +45,22 @@ def write(root: Path, changes: dict[str, Any] | None = None) -> Path:
     return path
 
 
-def test_a_good_file_passes_with_the_number_of_its_tasks(root: Path) -> None:
-    checked = check_run(write(root), root)
-    assert (checked.file.agent, checked.train_rows, checked.evaluation_rows) == ("calculator", 3, 1)
+def test_a_good_file_passes(root: Path) -> None:
+    file = check_run(write(root), root)
+    assert (file.agent, file.data.train) == ("calculator", "train.jsonl")
 
 
 def test_a_set_in_the_store_is_not_looked_for_on_disk(root: Path) -> None:
-    checked = check_run(write(root, {"data": "dataset:abc", "evaluation": {}}), root)
-    assert (checked.train_rows, checked.evaluation_rows) == (None, None)
+    assert check_run(write(root, {"data": "dataset:abc", "evaluation": {}}), root).data.train == "dataset:abc"
 
 
 @pytest.mark.parametrize(
     ("changes", "kind", "message"),
     [
-        ({"bach_size": 4}, ConfigError, "bach_size: unknown key; `relight schema` lists the known ones"),
+        ({"bach_size": 4}, ConfigError, "bach_size: unknown key; `relight schema` lists the known ones (did you mean"),
+        ({"evaluation": {"evry": 2}}, ConfigError, "evaluation.evry: unknown key; `relight schema` lists the known"),
+        ({"models": {"policy": "judge"}}, ConfigError, "`models` can't give 'policy' another meaning"),
+        ({"models": {"a": "b", "b": "policy"}}, ConfigError, "`models.a` names 'b', which `models` replaces itself"),
         ({"algorithm": {"lr": 1}}, ConfigError, "algorithm.lr: unknown key"),
         ({"group_size": "many"}, ConfigError, "group_size: Input should be a valid integer"),
         ({"group_size": 1}, ConfigError, "`group_size` must be 2 or more"),
@@ -84,6 +86,28 @@ def test_each_fault_gets_one_line_that_names_it(
     assert "\n" not in raised.value.message
 
 
+@pytest.mark.parametrize(
+    ("changes", "meant"),
+    [
+        ({"bach_size": 4}, "batch_size"),
+        ({"evaluation": {"evry": 2}}, "every"),
+        ({"algorithm": {"learning_rte": 1}}, "learning_rate"),
+        ({"upstreams": [{"name": "a", "base_url": "http://a", "model": ["m"]}]}, "models"),
+    ],
+)
+def test_an_unknown_key_is_answered_with_the_one_that_was_meant(
+    root: Path, changes: dict[str, Any], meant: str
+) -> None:
+    with pytest.raises(ConfigError, match=rf"did you mean `{meant}`\?"):
+        check_run(write(root, changes), root)
+
+
+def test_a_name_that_hides_a_providers_model_is_refused(root: Path) -> None:
+    provider = {"name": "openai", "base_url": "https://api.openai.com/v1", "models": ["gpt-4o-mini"]}
+    with pytest.raises(ConfigError, match=r"`models\.gpt-4o-mini` would hide the model .* of provider 'openai'"):
+        check_run(write(root, {"upstreams": [provider], "models": {"gpt-4o-mini": "policy"}}), root)
+
+
 def test_a_fault_of_the_held_out_set_is_found_too(root: Path) -> None:
     (root / "heldout.jsonl").write_text('{"answer": 4}\n')
     with pytest.raises(DatasetError, match=r"heldout\.jsonl, row 1"):
@@ -92,7 +116,7 @@ def test_a_fault_of_the_held_out_set_is_found_too(root: Path) -> None:
 
 def test_without_the_files_the_keys_are_still_checked(root: Path) -> None:
     (root / "train.jsonl").unlink()
-    assert check_run(write(root), root, files=False).train_rows is None
+    assert check_run(write(root), root, files=False).data.train == "train.jsonl"
     with pytest.raises(ConfigError):
         check_run(write(root, {"x": 1}), root, files=False)
 
@@ -131,7 +155,7 @@ def test_overrides_reach_into_sections_and_keep_their_types(root: Path) -> None:
         ("agent.name=x", "agent is not a section"),
     ],
 )
-def test_an_override_that_fits_nowhere_is_named(override: str, message: str) -> None:
+def test_an_override_of_an_unknown_key_is_named(override: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         apply_override({"agent": "calculator"}, override)
 
@@ -154,7 +178,7 @@ def test_a_default_name_is_always_one_that_a_run_can_have(folder: str) -> None:
     assert check_run_name(name) == name
 
 
-def test_the_default_name_counts_on_from_the_highest() -> None:
+def test_the_default_name_has_the_next_number_after_the_highest() -> None:
     assert next_name("calculator", []) == "calculator-1"
     assert next_name("calculator", ["calculator-9", "calculator-10", "calculator-x", "other-99"]) == "calculator-11"
 

@@ -72,11 +72,11 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> RecordingOperator:
 
 
 def relight(*words: str) -> Any:
-    output.current = output.Invocation()
+    output.current = output.GlobalOptions()
     try:
         return CliRunner().invoke(table.build(), list(words))
     finally:
-        output.current = output.Invocation()
+        output.current = output.GlobalOptions()
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def relight(*words: str) -> Any:
         (("set", "calc", "resources_id=rs-1"), "update_resources", {"resources_id": "rs-1"}),
     ],
 )
-def test_a_command_says_what_was_asked_and_who_asked(
+def test_a_command_carries_its_values_and_its_actor(
     recorder: RecordingOperator, words: tuple[str, ...], action: str, value: dict[str, Any]
 ) -> None:
     ended = relight(*words)
@@ -132,7 +132,7 @@ def test_a_value_can_come_out_of_a_file(recorder: RecordingOperator, tmp_path: A
         (("regrade", "calc"), "--grader"),
     ],
 )
-def test_what_makes_no_sense_is_refused_before_anybody_is_told(
+def test_invalid_commands_are_refused_before_they_are_sent(
     recorder: RecordingOperator, words: tuple[str, ...], message: str
 ) -> None:
     ended = relight(*words)
@@ -152,14 +152,14 @@ def test_a_refusal_is_one_line_and_an_exit_code_and_json_where_that_is_wanted(re
     assert error == {"type": "ConflictError", "message": "run calc refused: the run is paused already"}
 
 
-def test_a_change_as_json_is_the_runs_own_answer(recorder: RecordingOperator) -> None:
+def test_a_change_in_json_is_the_runs_own_answer(recorder: RecordingOperator) -> None:
     recorder.answer = ChangeResult(accepted=True, before="timeout", after="requeuing", effective_step=3)
     ended = relight("retry", ROLLOUT, "--json")
     line = json.loads(ended.stdout)
     assert (line["run"], line["before"], line["after"], line["effective_step"]) == ("calc", "timeout", "requeuing", 3)
 
 
-def test_an_inspection_says_where_to_look(recorder: RecordingOperator) -> None:
+def test_an_inspection_prints_where_to_find_its_result(recorder: RecordingOperator) -> None:
     recorder.answer = ChangeResult(accepted=True, after={"inspection": f"{ROLLOUT}.inspect-1"}, effective_step=3)
     assert f"inspecting {ROLLOUT}: relight rollouts show {ROLLOUT}.inspect-1" in relight("retry", ROLLOUT).output
 
@@ -182,7 +182,7 @@ def test_an_inspection_says_where_to_look(recorder: RecordingOperator) -> None:
         ),
     ],
 )
-def test_what_comes_of_a_run_is_asked_for_by_its_model(
+def test_forks_replays_and_regrades_are_requested_with_their_models(
     recorder: RecordingOperator, words: tuple[str, ...], command: commands.Command
 ) -> None:
     ended = relight(*words, "--detach")

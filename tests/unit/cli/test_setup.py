@@ -42,7 +42,7 @@ def test_eight_gib_of_memory_are_needed(size: float | None, fits: bool) -> None:
     assert (preflight.memory_problem(size) is None) is fits
 
 
-def test_a_container_s_limit_counts_where_it_is_lower(tmp_path: Path) -> None:
+def test_a_containers_limit_counts_where_it_is_lower(tmp_path: Path) -> None:
     proc, cgroup = tmp_path / "proc", tmp_path / "cgroup"
     proc.mkdir()
     cgroup.mkdir()
@@ -54,12 +54,12 @@ def test_a_container_s_limit_counts_where_it_is_lower(tmp_path: Path) -> None:
     assert preflight.memory_bytes(proc, cgroup) == 6 * GIB
 
 
-def test_a_full_disk_is_told_with_what_is_needed(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_with_the_space_needed(tmp_path: Path) -> None:
     assert preflight.disk_problem(tmp_path, needed_gib=0.0001) is None
     assert "about 1e+06 are needed" in preflight.disk_problem(tmp_path, needed_gib=1e6)
 
 
-def test_a_shim_of_a_python_that_is_not_there_is_passed_over(tmp_path: Path) -> None:
+def test_a_shim_of_a_missing_python_is_skipped(tmp_path: Path) -> None:
     shim = tmp_path / "python3.12"
     shim.write_text("#!/bin/sh\necho 'pyenv: python3.12: command not found' >&2\nexit 127\n")
     shim.chmod(0o755)
@@ -77,10 +77,10 @@ def test_a_python_of_another_version_is_not_taken(tmp_path: Path) -> None:
     assert preflight.find_python("/nowhere/python3", {"PATH": str(tmp_path)}) is None
 
 
-def test_set_up_needs_nothing_but_the_standard_library() -> None:
+def test_the_setup_script_needs_only_the_standard_library() -> None:
     own = {"preflight"}
-    for script in (ROOT / "scripts").glob("*.py"):
-        lines = script.read_text().splitlines()
+    for script in ("preflight.py", "setup.py"):
+        lines = (ROOT / "scripts" / script).read_text().splitlines()
         names = {line.split()[1].split(".")[0] for line in lines if line.startswith(("import ", "from "))}
         assert names <= sys.stdlib_module_names | own
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from relight.cli import stack_processes
-from relight.cli.demo_crash import VICTIMS, Crasher, in_the_middle
+from relight.cli.demo_crash import KILL_ORDER, Crasher, in_the_middle
 from relight.cli.stack_processes import Process, changes, pids_text, read_processes, wait_for_return
 from relight.cli.store_reader import StoreReader
 from relight.errors import StackError, StoreError
@@ -33,16 +33,16 @@ def write(home: Path, **processes: tuple[str, int | None, int]) -> None:
 
 
 @pytest.fixture
-def victims() -> Iterator[dict[str, subprocess.Popen[bytes]]]:
+def processes() -> Iterator[dict[str, subprocess.Popen[bytes]]]:
     sleeper = [sys.executable, "-c", "import time; time.sleep(600)"]
-    children = {name: subprocess.Popen(sleeper) for name in VICTIMS}
+    children = {name: subprocess.Popen(sleeper) for name in KILL_ORDER}
     yield children
     for child in children.values():
         child.kill()
         child.wait()
 
 
-def test_a_death_and_a_return_are_a_line_each() -> None:
+def test_a_death_and_a_restart_are_a_line_each() -> None:
     alive = {"runner": Process(name="runner", state="ready", pid=7)}
     dead = {"runner": Process(name="runner", state="restarting", restarts=1)}
     back = {"runner": Process(name="runner", state="ready", pid=9, restarts=1)}
@@ -59,14 +59,14 @@ def test_a_folder_without_a_stack_has_no_processes(tmp_path: Path) -> None:
         stack_processes.kill(tmp_path, "runner")
 
 
-def test_killing_is_by_sigkill(tmp_path: Path, victims: dict[str, subprocess.Popen[bytes]]) -> None:
-    victim = victims["runner"]
-    write(tmp_path, runner=("ready", victim.pid, 0))
-    assert stack_processes.kill(tmp_path, "runner") == victim.pid
-    assert victim.wait(10) == -signal.SIGKILL
+def test_killing_is_by_sigkill(tmp_path: Path, processes: dict[str, subprocess.Popen[bytes]]) -> None:
+    target = processes["runner"]
+    write(tmp_path, runner=("ready", target.pid, 0))
+    assert stack_processes.kill(tmp_path, "runner") == target.pid
+    assert target.wait(10) == -signal.SIGKILL
 
 
-async def test_waiting_for_a_return_takes_the_successor_only_and_only_when_it_is_ready(tmp_path: Path) -> None:
+async def test_waiting_for_a_restart_ends_only_with_a_ready_successor(tmp_path: Path) -> None:
     write(tmp_path, store=("ready", 1, 0))
     waiting = asyncio.create_task(wait_for_return(tmp_path, "store", 1, 30))
     write(tmp_path, store=("starting", 2, 1))
@@ -76,7 +76,7 @@ async def test_waiting_for_a_return_takes_the_successor_only_and_only_when_it_is
     assert await waiting == 2
 
 
-async def test_a_part_that_stays_away_is_an_error(tmp_path: Path) -> None:
+async def test_a_process_that_is_not_restarted_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(StackError, match=r"store was not running again within 0\.1 s"):
         await wait_for_return(tmp_path, "store", 1, 0.1)
 
@@ -96,18 +96,18 @@ def test_pids_are_shown_with_their_names(tmp_path: Path) -> None:
         (a_run(phase="updating", open_step=a_step(1, rollouts=Counts(planned=4, running=2, succeeded=1))), False),
     ],
 )
-def test_the_middle_of_a_step_has_rollouts_done_and_under_way(view: RunView, expected: bool) -> None:
+def test_the_middle_of_a_step_has_rollouts_done_and_in_progress(view: RunView, expected: bool) -> None:
     assert in_the_middle(view) is expected
 
 
 class Stack(StoreReader):
     """A run that advances with every look, on parts that come back at once; its store is away now and then."""
 
-    def __init__(self, home: Path, victims: dict[str, subprocess.Popen[bytes]]) -> None:
+    def __init__(self, home: Path, processes: dict[str, subprocess.Popen[bytes]]) -> None:
         super().__init__("http://nowhere", None)
         self.home = home
-        self.victims = victims
-        self.restarts = dict.fromkeys(victims, 0)
+        self.processes = processes
+        self.restarts = dict.fromkeys(processes, 0)
         self.killed_in: list[tuple[str, int]] = []
         self.looks = 0
 
@@ -121,7 +121,7 @@ class Stack(StoreReader):
         return a_run(step=step - 1, open_step=a_step(step, status="planned", rollouts=counts))
 
     def _revive(self, step: int) -> None:
-        for name, child in self.victims.items():
+        for name, child in self.processes.items():
             if not self.restarts[name] and child.poll() is not None:
                 self.restarts[name] = 1
                 self.killed_in.append((name, step))
@@ -130,28 +130,28 @@ class Stack(StoreReader):
     def write(self) -> None:
         states: dict[str, Any] = {
             name: ("ready", child.pid + self.restarts[name], self.restarts[name])
-            for name, child in self.victims.items()
+            for name, child in self.processes.items()
         }
         write(self.home, **states)
 
 
-async def test_each_victim_dies_once_in_a_step_of_its_own_and_its_return_is_told(
-    tmp_path: Path, victims: dict[str, subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+async def test_each_process_is_killed_once_in_a_step_of_its_own_and_its_restart_is_reported(
+    tmp_path: Path, processes: dict[str, subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("relight.cli.demo_crash.POLL_SECONDS", 0)
-    stack, said = Stack(tmp_path, victims), list[str]()
+    stack, said = Stack(tmp_path, processes), list[str]()
     stack.write()
 
     async def comes_back(home: Path, name: str, dead_pid: int, seconds: float) -> int:
-        await asyncio.to_thread(victims[name].wait, 10)
+        await asyncio.to_thread(processes[name].wait, 10)
         return dead_pid + 1
 
     monkeypatch.setattr(stack_processes, "wait_for_return", comes_back)
     crasher = Crasher("calc-1", tmp_path, stack, said.append)
+    crasher.poll_seconds = 0
     await asyncio.wait_for(crasher.kill_all(), 60)
-    assert crasher.survived == list(VICTIMS)
-    assert [name for name, _ in stack.killed_in] == list(VICTIMS)
-    assert len({step for _, step in stack.killed_in}) == len(VICTIMS)
-    for name in VICTIMS:
+    assert crasher.survived == list(KILL_ORDER)
+    assert [name for name, _ in stack.killed_in] == list(KILL_ORDER)
+    assert len({step for _, step in stack.killed_in}) == len(KILL_ORDER)
+    for name in KILL_ORDER:
         assert sum(f"killed {name} (pid " in line for line in said) == 1
         assert sum(line.startswith(f"{name} is back as pid ") for line in said) == 1

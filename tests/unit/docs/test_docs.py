@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from relight.cli import schema_page
 from relight.cli.main import COMMANDS
 from relight.litagent import load_agents
 from relight.settings import Settings, environment_name
 from relight.types.run_file import parse_run_file
+from relight.types.run_file_schema import json_schema
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -65,7 +67,21 @@ def test_the_file_tree_in_the_readme_names_every_package() -> None:
     assert {name for name in packages if f"  {name}/" not in tree} == set()
 
 
-def test_every_link_to_a_file_leads_somewhere() -> None:
+def test_the_page_of_the_run_file_is_what_its_schema_says() -> None:
+    assert (ROOT / "docs" / "run-file.md").read_text() == schema_page.page(), "write it: relight schema --markdown"
+    example = blocks(schema_page.page(), "json")[0]
+    assert parse_run_file(json.loads(example)).data.evaluation == "heldout.jsonl"
+
+
+def test_every_key_of_a_run_file_is_described() -> None:
+    schema = json_schema()
+    parts = [schema, *schema["$defs"].values()]
+    keys = [(part["title"], key, value) for part in parts for key, value in part.get("properties", {}).items()]
+    assert [(title, key) for title, key, value in keys if not value.get("description")] == []
+    assert len(keys) > 80
+
+
+def test_every_link_to_a_file_has_a_target() -> None:
     for page in PAGES:
         for target in re.findall(r"\]\((?!http)([^)#]+)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name}: {target}"

@@ -30,7 +30,7 @@ def test_every_rule_has_its_sentences_and_each_sentence_a_test() -> None:
     assert [line for lines in sentences.values() for line in lines if not NODE.search(line)] == []
 
 
-def test_every_rule_has_a_file_of_tests_that_bears_its_number() -> None:
+def test_every_rule_has_a_test_file_with_its_number() -> None:
     found = {int(path.name[10:12]) for path in (ROOT / "tests" / "rules").glob("test_rule_*.py")}
     assert found == set(range(1, 25))
 

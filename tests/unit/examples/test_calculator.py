@@ -95,13 +95,13 @@ async def test_the_first_result_is_fed_back_in_the_second_turn() -> None:
     ]
 
 
-async def test_sampling_is_left_to_the_run() -> None:
+async def test_the_agent_sets_no_sampling_parameters() -> None:
     async with serving("mul(7,8)") as server:
         await agent.calculator(ONE, server)
     assert set(server.requests[0]) == {"model", "messages", "max_tokens"}
 
 
-async def test_a_malformed_call_ends_the_episode_with_nothing() -> None:
+async def test_a_malformed_call_ends_the_episode_with_reward_zero() -> None:
     async with serving("mul(7 8)") as server:
         assert await agent.calculator(TWO, server) == 0.0
     assert len(server.requests) == 1
@@ -119,7 +119,7 @@ def test_every_well_formed_call_is_run(name: str, left: int, right: int) -> None
 
 
 @given(st.one_of(st.text(), st.text(alphabet="addsubmul(),-0123456789 \n٣")))
-def test_what_is_run_is_a_call_to_the_letter_and_the_rest_is_nothing(text: str) -> None:
+def test_only_exact_calls_are_run(text: str) -> None:
     result = agent.run_tool(text)
     if result is not None:
         name, arguments = text.removesuffix(")").split("(")
@@ -131,11 +131,11 @@ def test_what_is_run_is_a_call_to_the_letter_and_the_rest_is_nothing(text: str) 
 @pytest.mark.parametrize(
     "text", ["", "56", "mul(7,8", "mul(7,8) ", "mul(7,8)\n", "div(7,8)", "mul(7,8,9)", "mul(\u0667,8)"]
 )
-def test_what_is_nearly_a_call_is_not_run(text: str) -> None:
+def test_text_that_is_almost_a_call_is_not_run(text: str) -> None:
     assert agent.run_tool(text) is None
 
 
-def test_importing_the_agent_opens_nothing() -> None:
+def test_importing_the_agent_opens_no_file_or_connection() -> None:
     before = threading.active_count()
     module = load("agent")
     assert threading.active_count() == before
@@ -156,12 +156,12 @@ def test_at_least_a_third_of_the_tasks_take_two_turns(name: str) -> None:
     assert sum(task["calls"] == 2 for task in tasks) * 3 >= len(tasks)
 
 
-def test_the_files_are_what_the_script_makes() -> None:
+def test_the_data_files_are_what_the_script_makes() -> None:
     assert make_data.split() == (rows("train"), rows("heldout"))
 
 
 @pytest.mark.parametrize("name", ["train", "heldout"])
-def test_every_answer_is_what_the_question_comes_to(name: str) -> None:
+def test_every_answer_is_the_questions_value(name: str) -> None:
     for task in rows(name):
         assert eval(task["question"].removesuffix("?")) == task["answer"], task
         assert task["calls"] == (2 if "(" in task["question"] else 1)

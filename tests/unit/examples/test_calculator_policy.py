@@ -39,14 +39,14 @@ def test_the_policy_is_smaller_than_two_megabytes() -> None:
     assert 1_000_000 < sum(path.stat().st_size for path in POLICY.iterdir()) < 2_000_000
 
 
-def test_every_question_and_its_chat_prompt_survive_the_tokenizer() -> None:
+def test_every_question_and_its_chat_prompt_are_unchanged_by_the_tokenizer() -> None:
     for question in questions():
         assert tokenizer().decode(tokenizer().encode(question)) == question
         assert tokenizer().decode(render(("user", question))) == f"<|user|>{question}<|end|><|assistant|>"
 
 
 @given(st.text(st.characters(codec="ascii")))
-def test_any_ascii_text_survives_the_tokenizer(text: str) -> None:
+def test_any_ascii_text_is_unchanged_by_the_tokenizer(text: str) -> None:
     assert tokenizer().decode(tokenizer().encode(text)) == text
 
 

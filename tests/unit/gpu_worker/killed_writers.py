@@ -20,7 +20,7 @@ from pathlib import Path
 import orjson
 
 from relight.errors import CheckpointError
-from relight.gpu_worker.checkpoints import commit, temporary_name, verify, write_manifest
+from relight.gpu_worker.complete_directories import commit, temporary_name, verify, write_manifest
 from relight.gpu_worker.object_storage import ObjectStorage
 
 KILLS = 100

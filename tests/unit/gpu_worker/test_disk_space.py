@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from relight.errors import CheckpointError, DiskFullError, TrainerError
-from relight.gpu_worker import disk_space as module
 from relight.gpu_worker.disk_space import NEARLY_FULL_BYTES, DiskSpace, is_full
 
 PLENTY = 10 * NEARLY_FULL_BYTES
@@ -25,7 +24,9 @@ PLENTY = 10 * NEARLY_FULL_BYTES
         (CheckpointError("torn"), PLENTY, False),
     ],
 )
-def test_a_full_disk_is_known_by_its_words_or_by_what_is_free(error: Exception, free_bytes: int, full: bool) -> None:
+def test_a_full_disk_is_recognized_by_the_error_or_by_the_free_space(
+    error: Exception, free_bytes: int, full: bool
+) -> None:
     assert is_full(error, free_bytes) is full
 
 
@@ -44,15 +45,15 @@ def run_out(room: DiskSpace) -> None:
         raise TrainerError("No space left on device")
 
 
-def test_it_is_not_tried_again_before_there_is_more_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_is_not_repeated_before_there_is_more_space(tmp_path: Path) -> None:
     room = SmallDisk(tmp_path)
     room.check()
     run_out(room)
     with pytest.raises(DiskFullError):
         room.check()
-    monkeypatch.setattr(module, "RECHECK_SECONDS", 0.0)
+    room.recheck_seconds = 0.0
     room.check()
-    monkeypatch.undo()
+    room.recheck_seconds = DiskSpace.recheck_seconds
     room.free = 1
     room.check()
     with room.required():
@@ -61,7 +62,7 @@ def test_it_is_not_tried_again_before_there_is_more_room(tmp_path: Path, monkeyp
     room.check()
 
 
-def test_what_was_half_written_is_removed_and_what_is_whole_stays(tmp_path: Path) -> None:
+def test_incomplete_files_are_removed_and_complete_ones_stay(tmp_path: Path) -> None:
     version = tmp_path / "versions" / "v00001-f1"
     for name in ("export", ".checkpoint.tmp-7"):
         (version / name).mkdir(parents=True)

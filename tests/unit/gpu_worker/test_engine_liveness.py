@@ -27,35 +27,31 @@ class Engine:
         return self._now if isinstance(self._now, EngineLoad) else None
 
 
-@pytest.fixture(autouse=True)
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_liveness, "CHECK_SECONDS", 0.0)
-
-
 async def check(answers: Sequence[EngineLoad | bool]) -> None:
     watched = engine_liveness.EngineLiveness(cast("EngineClient", Engine(answers)))
+    watched.check_seconds = 0.0
     for _ in answers:
         await watched.check()
 
 
-async def test_an_engine_that_answers_nothing_is_given_up() -> None:
+async def test_an_engine_that_never_answers_is_replaced() -> None:
     with pytest.raises(EngineError, match="did not answer 6 times"):
         await check([True, *[False] * engine_liveness.SILENT_CHECKS])
 
 
-async def test_an_engine_that_answers_now_and_then_is_left_alone() -> None:
+async def test_an_engine_that_answers_sometimes_is_kept() -> None:
     await check([*[False] * (engine_liveness.SILENT_CHECKS - 1), True] * 3)
 
 
-async def test_an_engine_whose_calls_make_no_token_is_given_up() -> None:
+async def test_an_engine_whose_calls_make_no_token_is_replaced() -> None:
     with pytest.raises(EngineError, match="sampled no token"):
         await check([EngineLoad(running=2, tokens=7)] * (engine_liveness.STALLED_CHECKS + 1))
 
 
-async def test_an_engine_that_is_idle_or_slow_is_left_alone() -> None:
+async def test_an_engine_that_is_idle_or_slow_is_kept() -> None:
     await check([EngineLoad(running=0, tokens=7)] * engine_liveness.STALLED_CHECKS * 2)
     await check([EngineLoad(running=1, tokens=number // 50) for number in range(engine_liveness.STALLED_CHECKS * 3)])
 
 
-async def test_an_engine_that_tells_nothing_of_its_work_is_judged_by_its_answers() -> None:
+async def test_an_engine_without_load_figures_is_checked_by_its_answers() -> None:
     await check([True] * engine_liveness.STALLED_CHECKS * 2)

@@ -14,7 +14,7 @@ from relight.gpu_worker.engine_supervisor import socket_path
 
 
 @pytest.mark.parametrize("length", [5, 120])
-def test_a_socket_can_be_opened_there_however_long_the_home_folders_name_is(tmp_path: Path, length: int) -> None:
+def test_an_engines_socket_path_is_short_however_long_the_home_folders_name_is(tmp_path: Path, length: int) -> None:
     home = tmp_path / ("x" * length)
     home.mkdir()
     path = socket_path(home)
@@ -27,6 +27,6 @@ def test_a_socket_can_be_opened_there_however_long_the_home_folders_name_is(tmp_
         shutil.rmtree(path.parent)
 
 
-def test_it_goes_with_its_home_folder_where_that_can_be() -> None:
+def test_an_engines_socket_is_in_its_home_folder_if_its_path_is_short_enough() -> None:
     with tempfile.TemporaryDirectory(dir="/tmp") as home:
         assert Path(home).resolve() in socket_path(Path(home)).parents

@@ -54,7 +54,7 @@ def test_startup_keys_are_those_that_a_live_trainer_cannot_change() -> None:
     assert section(flat, "actor") == {"clip_ratio_c": 4.0}
 
 
-def test_hyperparameters_fold_in_what_comes_under_verls_names() -> None:
+def test_hyperparameters_include_keys_under_verls_names() -> None:
     numbers = parse_hyperparameters(
         {
             "learning_rate": 1e-4,
@@ -85,7 +85,7 @@ def test_hyperparameters_fold_in_what_comes_under_verls_names() -> None:
         ({"rollout_correction": {"rollout_iss": "token"}}, "rollout_iss"),
     ],
 )
-def test_a_hyperparameter_at_fault_is_named(data: dict[str, Any], complaint: str) -> None:
+def test_an_invalid_hyperparameter_is_named(data: dict[str, Any], complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
         parse_hyperparameters(data)
 
@@ -196,7 +196,7 @@ RATIOS = {"rollout_rs": "token_k1,seq_max_k2", "rollout_rs_threshold": "0.5_2.0,
         ),
     ],
 )
-def test_what_would_do_nothing_or_fail_beside_the_other_keys_is_refused(data: dict[str, Any], complaint: str) -> None:
+def test_keys_without_effect_or_in_conflict_with_others_are_refused(data: dict[str, Any], complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
         parse_hyperparameters(data)
 
@@ -274,7 +274,7 @@ def test_a_name_that_verl_would_look_up_when_the_trainer_starts_is_refused_with_
         {"loss_agg_mode": "seq-mean-token-sum-norm", "verl": {"actor.loss_scale_factor": 9}},
     ],
 )
-def test_what_has_its_effect_is_taken(data: dict[str, Any]) -> None:
+def test_keys_with_an_effect_are_accepted(data: dict[str, Any]) -> None:
     assert parse_hyperparameters(data)
 
 
@@ -293,9 +293,9 @@ def test_vllm_keys_become_flags() -> None:
         ("max_num_seq", r"vllm\.max_num_seq: vLLM .* did you mean `max_num_seqs`"),
         ("nonsense", r"vllm\.nonsense: vLLM 0\.24\.0 has no such argument"),
         ("port", r"vllm\.port: not to be set here: engines listen on a unix socket only"),
-        ("ssl-keyfile", r"vllm\.ssl_keyfile: not to be set here: engines listen on a unix socket only"),
+        ("ssl-keyfile", r"vllm\.ssl-keyfile: not to be set here: engines listen on a unix socket only"),
         ("revision", r"vllm\.revision: not to be set here: engines load what the run file's `model` names"),
-        ("logprobs-mode", r"vllm\.logprobs_mode: not to be set here"),
+        ("logprobs-mode", r"vllm\.logprobs-mode: not to be set here"),
     ],
 )
 def test_a_vllm_key_that_cannot_be_passed_on_is_named(key: str, complaint: str) -> None:
@@ -303,7 +303,7 @@ def test_a_vllm_key_that_cannot_be_passed_on_is_named(key: str, complaint: str) 
         engine_command(Path("m"), Path("s"), {key: 1}, cpu=True)
 
 
-def test_the_run_files_keys_win_over_the_defaults_of_a_cpu() -> None:
+def test_the_run_files_keys_override_the_defaults_for_a_cpu() -> None:
     command = engine_command(Path("m"), Path("s"), {"dtype": "bfloat16"}, cpu=True, max_model_len=64)
     pairs = dict(itertools.pairwise(command))
     assert (pairs["--dtype"], pairs["--max-model-len"], pairs["--uds"]) == ("bfloat16", "64", "s")
@@ -360,7 +360,9 @@ def run_file(**more: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_a_run_file_is_refused_for_what_engine_or_trainer_would_not_do(more: dict[str, Any], complaint: str) -> None:
+def test_a_run_file_with_keys_that_engine_or_trainer_would_ignore_is_refused(
+    more: dict[str, Any], complaint: str
+) -> None:
     with pytest.raises(ConfigError, match=complaint):
         parse_run_file(run_file(**more))
 

@@ -8,7 +8,7 @@ import fsspec
 import pytest
 
 from relight.errors import CheckpointError, ConfigError, StorageError
-from relight.gpu_worker.checkpoints import verify, write_manifest
+from relight.gpu_worker.complete_directories import verify, write_manifest
 from relight.gpu_worker.object_storage import ObjectStorage
 
 NAME = "run/v00001-f7/export"
@@ -73,33 +73,33 @@ def test_a_download_that_is_not_what_was_written_is_refused_and_leaves_nothing(
 
 
 def test_an_upload_that_broke_off_sends_only_what_is_missing(
-    storage: ObjectStorage, source: Path, monkeypatch: pytest.MonkeyPatch
+    storage: ObjectStorage, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: list[str] = []
     whole = type(storage._files).put_file
 
     def put_file(files: object, source: str, target: str) -> None:
         sent.append(Path(target).name)
-        if len(sent) == 2:
+        if target.endswith("config.json") and sent.count("config.json") == 1:
             raise ConnectionError("cut")
         whole(files, source, target)
 
-    monkeypatch.setattr("relight.gpu_worker.object_storage._TRANSFERS", 1)
     monkeypatch.setattr(type(storage._files), "put_file", put_file)
     with pytest.raises(StorageError, match="ConnectionError: cut"):
         storage.upload(source, NAME)
-    assert not storage.has(NAME)
+    with pytest.raises(CheckpointError, match="was never completed"):
+        storage.download(NAME, tmp_path / "incomplete")
     storage.upload(source, NAME)
-    assert storage.has(NAME)
-    assert sent == ["model.safetensors", "config.json", "config.json"]
+    storage.download(NAME, tmp_path / "complete")
+    assert sorted(sent) == ["config.json", "config.json", "model.safetensors"]
 
 
-def test_nothing_at_all_is_a_wrong_address_and_no_damage(storage: ObjectStorage, tmp_path: Path) -> None:
+def test_an_empty_address_is_not_found_and_not_damaged(storage: ObjectStorage, tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="check address and bucket"):
         storage.download(NAME, tmp_path / "copy")
 
 
-def test_another_directory_than_the_one_on_record_is_refused(
+def test_another_directory_than_the_one_recorded_is_refused(
     storage: ObjectStorage, source: Path, tmp_path: Path
 ) -> None:
     storage.upload(source, NAME)

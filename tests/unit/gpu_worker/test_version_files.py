@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from relight.gpu_worker.checkpoints import write_manifest
+from relight.gpu_worker.complete_directories import write_manifest
 from relight.gpu_worker.version_files import EXPORT, VersionFiles
 from relight.types.names import POLICY
 

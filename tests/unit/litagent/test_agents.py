@@ -10,8 +10,8 @@ import pytest
 
 from relight.litagent import FunctionalLitAgent, LitAgent, llm_rollout, prompt_rollout, rollout
 from relight.litagent.agent_arguments import MAIN_LLM, Invocation
-from relight.types.resources import LLM, PromptTemplate
-from relight.types.rollout import Attempt, AttemptedRollout
+from relight.types.resources import LLM, PromptTemplate, ProxyLLM
+from relight.types.rollout import Attempt, AttemptedRollout, Rollout
 
 OWN = LLM(endpoint="http://gateway/v1", model="policy", api_key="k")
 PROMPT = PromptTemplate(template="say {x}")
@@ -70,7 +70,7 @@ def test_the_decorators_take_a_name() -> None:
     assert prompt_rollout(name="d")(lambda task, prompt_template: 1).name == "d"
 
 
-def test_the_attempts_own_model_wins_over_one_among_the_resources() -> None:
+def test_the_attempts_own_model_overrides_one_of_the_resources() -> None:
     other = LLM(endpoint="http://elsewhere/v1", model="other")
 
     @rollout
@@ -79,6 +79,70 @@ def test_the_attempts_own_model_wins_over_one_among_the_resources() -> None:
 
     assert _invoke(agent, resources={"judge": other}) == ("policy", ["other"])
     assert _invoke(agent, llm=None, resources={"judge": other}) == ("other", ["other"])
+
+
+PROXY = ProxyLLM(endpoint="http://proxy/v1", model="m")
+
+
+@pytest.mark.parametrize(
+    ("strip", "given"),
+    [(True, LLM(endpoint="http://proxy/rollout/ro-1/attempt/at-1/v1", model="m")), (False, PROXY)],
+)
+def test_a_proxy_is_given_at_the_attempts_address_unless_the_decorator_says_otherwise(strip: bool, given: LLM) -> None:
+    agent = llm_rollout(strip_proxy=strip)(lambda task, llm: llm)
+    assert _invoke(agent, llm=None, resources={"judge": PROXY}) == given
+    assert _invoke(agent, resources={"judge": PROXY}) == OWN
+
+
+def test_a_proxy_needs_an_attempt_for_its_address() -> None:
+    agent = llm_rollout(lambda task, llm: llm)
+    with pytest.raises(ValueError, match="needs an AttemptedRollout"):
+        agent.rollout(1, {"judge": PROXY}, Rollout(rollout_id="ro-1", start_time=1.0))
+
+
+def test_the_first_of_several_models_is_used_and_the_others_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    agent = rollout(lambda task, llm: llm.model)
+    models = {name: LLM(endpoint="http://x/v1", model=name) for name in ("a", "b")}
+    assert _invoke(agent, llm=None, resources=models) == "a"
+    assert "the resources hold a, b as an LLM; the first of them is used" in caplog.text
+
+
+class Counted(LitAgent[Any]):
+    async def training_rollout_async(self, task: Any, resources: Any, rollout: Any) -> Any:
+        return "training", rollout.mode
+
+    async def validation_rollout_async(self, task: Any, resources: Any, rollout: Any) -> Any:
+        return "validation", rollout.mode
+
+
+def test_both_modes_have_asynchronous_methods_too() -> None:
+    assert Counted().is_async()
+    assert _invoke(Counted()) == ("training", "train")
+    assert _invoke(Counted(), mode="test") == ("validation", "test")
+
+
+def test_trained_agents_warns_and_is_kept_for_the_adapter() -> None:
+    with pytest.warns(DeprecationWarning, match="give the adapter agent_match") as caught:
+        assert Counted(trained_agents="writer").trained_agents == "writer"
+    assert len(caught) == 1
+    assert Counted().trained_agents is None
+
+
+class Owner:
+    tracer = "t"
+
+
+def test_an_agent_knows_its_runner_and_trainer_as_long_as_these_live() -> None:
+    agent, trainer, runner = Counted(), Owner(), LitAgent[Any]()
+    with pytest.raises(ValueError, match="no runner: call set_runner first"):
+        agent.get_tracer()
+    agent.set_trainer(trainer)
+    agent.set_runner(trainer)
+    assert (agent.runner, agent.trainer, agent.tracer) == (trainer, trainer, "t")
+    agent.set_runner(runner)
+    del trainer
+    with pytest.raises(ValueError, match="trainer is gone"):
+        agent.get_trainer()
 
 
 def test_a_parameter_with_a_default_may_be_missing_from_the_resources() -> None:
@@ -119,7 +183,7 @@ def test_a_generator_is_no_agent() -> None:
         rollout(agent)
 
 
-def test_the_specific_decorators_insist_on_their_parameter() -> None:
+def test_the_specific_decorators_require_their_parameter() -> None:
     with pytest.raises(ValueError, match="must have a parameter called 'llm'"):
         llm_rollout(lambda task, prompt_template: 1)
     with pytest.raises(ValueError, match="must have a parameter called 'prompt_template'"):
@@ -151,7 +215,7 @@ def test_a_class_with_an_async_method_is_asynchronous() -> None:
     assert _invoke(Asynchronous()) == ("async", {"x": 1})
 
 
-def test_a_class_that_overrides_nothing_says_what_to_override() -> None:
+def test_a_class_that_overrides_nothing_gets_an_error_that_names_what_to_override() -> None:
     with pytest.raises(NotImplementedError, match="must override rollout or rollout_async"):
         _invoke(LitAgent())
 

@@ -12,7 +12,7 @@ from relight.litagent import LitAgent, load_agents
 
 MODULE = """
 from relight.litagent import LitAgent, rollout
-from relight.litagent.decorators import rollout as unused
+from relight.litagent.decorator import rollout as unused
 from json import dumps
 
 def plain(task, llm): return 1

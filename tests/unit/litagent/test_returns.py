@@ -13,9 +13,9 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.trace import Link, Status, StatusCode
 
 from relight.emitter.reading import find_final_reward
-from relight.emitter.recorder import make_span
+from relight.emitter.scope import make_span
 from relight.litagent.returns import sort_out
-from relight.types.store import Span, SpanStatus
+from relight.types.tracer import Event, Span, TraceStatus
 from relight.types.wire import SpanRecord
 
 
@@ -98,10 +98,14 @@ def test_opentelemetry_spans_keep_ids_times_parent_status_events_and_links() -> 
     assert inner.start_time
     assert inner.end_time
     assert (child.start_time, child.end_time) == (inner.start_time / 1e9, inner.end_time / 1e9)
-    assert child.events == [{"name": "happened", "attributes": {"n": 1}, "timestamp": 1_700_000_000.5}]
-    assert [(each["context"]["span_id"], each["attributes"]) for each in child.links] == [
-        (parent.span_id, {"why": "cause"})
-    ]
+    assert (child.extra.get("start_time_unix_nano"), child.extra.get("end_time_unix_nano")) == (
+        inner.start_time,
+        inner.end_time,
+    )
+    [event] = child.events
+    assert (event.name, event.attributes, event.timestamp) == ("happened", {"n": 1}, 1_700_000_000.5)
+    assert [(each.context.span_id, each.attributes) for each in child.links] == [(parent.span_id, {"why": "cause"})]
+    assert child.resource.attributes["telemetry.sdk.language"] == "python"
 
 
 def test_an_opentelemetry_span_without_a_context_keeps_its_times_and_gets_ids() -> None:
@@ -111,16 +115,18 @@ def test_an_opentelemetry_span_without_a_context_keeps_its_times_and_gets_ids() 
     assert (len(span["trace_id"]), len(span["span_id"])) == (32, 16)
 
 
-def test_an_opentelemetry_span_that_was_written_as_json_says_the_same() -> None:
+def test_an_opentelemetry_span_written_as_json_has_the_same_content() -> None:
     tracer = TracerProvider().get_tracer("test")
     with tracer.start_as_current_span("outer"), tracer.start_as_current_span("inner") as inner:
         inner.set_status(Status(StatusCode.ERROR, "no luck"))
+        inner.add_event("happened", timestamp=1_700_000_000_500_000_000)
     assert isinstance(inner, ReadableSpan)
     (plain,), (written,) = (sort_out([one]).spans for one in (inner, orjson.loads(inner.to_json())))
     names = ("trace_id", "span_id", "parent_id", "status", "status_description")
     assert [written[name] for name in names] == [plain[name] for name in names]
     for name in ("start_time", "end_time"):
         assert written[name] == pytest.approx(plain[name], abs=1e-5)
+    assert SpanRecord.model_validate(written).events[0].timestamp == 1_700_000_000.5
 
 
 def test_a_reward_in_a_returned_opentelemetry_span_counts() -> None:
@@ -131,7 +137,7 @@ def test_a_reward_in_a_returned_opentelemetry_span_counts() -> None:
     assert find_final_reward(sort_out([span]).spans) == 0.75
 
 
-def test_spans_of_the_rollout_store_keep_what_they_say() -> None:
+def test_spans_of_the_rollout_store_keep_their_fields() -> None:
     span = Span(
         rollout_id="ro-1",
         attempt_id="at-1",
@@ -140,10 +146,10 @@ def test_spans_of_the_rollout_store_keep_what_they_say() -> None:
         span_id="0" * 15 + "b",
         parent_id="0" * 15 + "c",
         name="tool",
-        status=SpanStatus(status_code="ERROR", description="broken"),
+        status=TraceStatus(status_code="ERROR", description="broken"),
         start_time=5.25,
         end_time=None,
-        events=[{"name": "happened"}],
+        events=[Event(name="happened")],
     )
     for form in (span, span.model_dump()):
         (sent,) = sort_out([form]).spans
@@ -152,12 +158,12 @@ def test_spans_of_the_rollout_store_keep_what_they_say() -> None:
         assert (sent["status"], sent["status_description"], sent["end_time"]) == ("ERROR", "broken", None)
 
 
-def test_what_the_emitters_made_may_be_returned() -> None:
+def test_spans_of_emitters_may_be_returned() -> None:
     made = make_span("step", {"a": 1})
     assert sort_out([made]).spans == [made]
 
 
-def test_a_span_that_breaks_when_it_is_looked_at_is_invalid() -> None:
+def test_a_span_whose_attributes_raise_is_invalid() -> None:
     class Broken:
         name = "step"
         attributes = None
@@ -174,7 +180,7 @@ def test_a_span_that_breaks_when_it_is_looked_at_is_invalid() -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary(), st.lists))
-def test_no_value_is_too_odd(value: Any) -> None:
+def test_every_return_value_is_accepted_or_refused(value: Any) -> None:
     returned = sort_out(value)
     assert all(math.isfinite(reward) for reward in returned.rewards.values())
     orjson.dumps([returned.value, returned.invalid, returned.rewards])

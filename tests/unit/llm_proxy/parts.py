@@ -12,12 +12,12 @@ from tests.support.gateway import Client, ScriptedStore, listening_gateway
 
 
 @asynccontextmanager
-async def parts(tmp_path: Path) -> AsyncGenerator[tuple[Client, ScriptedStore, FakeEngine]]:
-    """Store, engine at version 0 and gateway."""
+async def parts(tmp_path: Path, **options: Any) -> AsyncGenerator[tuple[Client, ScriptedStore, FakeEngine]]:
+    """Store, engine at version 0 and gateway, with options of `open_gateway`."""
     store = ScriptedStore()
     async with fake_engine(tmp_path / "e1.sock") as engine:
         store.has_engine(engine.url)
-        async with listening_gateway(store) as client:
+        async with listening_gateway(store, **options) as client:
             yield client, store, engine
 
 

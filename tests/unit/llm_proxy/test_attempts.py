@@ -6,8 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from relight.llm_proxy import attempts as module
-from relight.llm_proxy.attempts import Attempt, Attempts
+from relight.llm_proxy.attempts import GatewayAttempt, GatewayAttempts
 from relight.llm_proxy.platform_waits import WaitClock
 from relight.types.wire import CallContext, ResolveRequest
 
@@ -22,7 +21,6 @@ class Resolver:
             rollout_id=request.rollout_id,
             attempt_id=request.attempt_id,
             run="run",
-            step=1,
             model="policy",
             seed_base="1",
             sampling={},
@@ -35,16 +33,17 @@ class Resolver:
 
 
 @pytest.fixture
-def attempts(monkeypatch: pytest.MonkeyPatch) -> Attempts:
-    monkeypatch.setattr(module, "KEPT_ATTEMPTS", KEPT)
-    return Attempts(cast("Any", Resolver()))
+def attempts() -> GatewayAttempts:
+    attempts = GatewayAttempts(cast("Any", Resolver()))
+    attempts.kept_attempts = KEPT
+    return attempts
 
 
-async def find(attempts: Attempts, number: int) -> Attempt:
+async def find(attempts: GatewayAttempts, number: int) -> GatewayAttempt:
     return await attempts.find("rollout", f"attempt-{number}", "token")
 
 
-async def test_of_many_attempts_the_longest_quiet_ones_are_forgotten(attempts: Attempts) -> None:
+async def test_of_many_attempts_the_least_recently_used_are_evicted(attempts: GatewayAttempts) -> None:
     for number in range(KEPT + 3):
         (await find(attempts, number)).known_since -= 1000 - number
     attempts.sweep()
@@ -52,13 +51,13 @@ async def test_of_many_attempts_the_longest_quiet_ones_are_forgotten(attempts: A
     assert known == list(range(3, KEPT + 3))
 
 
-async def test_an_attempt_that_calls_that_waited_or_that_the_platform_failed_is_kept(attempts: Attempts) -> None:
+async def test_an_attempt_with_a_call_or_a_wait_or_a_platform_failure_is_kept(attempts: GatewayAttempts) -> None:
     busy, asking, waited, failed, *rest = [await find(attempts, number) for number in range(KEPT + 3)]
     for attempt in (asking, waited, failed, *rest):
         attempt.known_since -= 1000
     waited.clock = WaitedLong()
     failed.failed.add("a request")
-    with asking.asking("a long one", declared_retry=False):
+    with asking.repeatable_call("a long one", declared_retry=False):
         attempts.sweep()
     assert all(attempts.get(*attempt.key) for attempt in (busy, asking, waited, failed))
 

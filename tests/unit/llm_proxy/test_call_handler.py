@@ -9,13 +9,15 @@ from typing import Any
 
 from aiohttp import web
 
+from relight.llm_proxy.limits import Limits
 from relight.llm_proxy.requests import seed_for
 from tests.support.fake_engine import PROMPT, die, fake_engine, logprob, status, token_ids
 from tests.support.gateway import ADMIN, TOKEN, listening_gateway
+from tests.support.orchestration import eventually
 from tests.unit.llm_proxy.parts import content_of, parts, said
 
 
-async def test_a_call_is_on_record_with_its_tokens_before_the_agent_has_the_answer(tmp_path: Path):
+async def test_a_call_is_recorded_with_its_tokens_before_the_agent_has_the_answer(tmp_path: Path):
     async with parts(tmp_path) as (client, store, engine):
         store.commit_gate.clear()
         answering = asyncio.create_task(client.call())
@@ -36,7 +38,7 @@ async def test_a_call_is_on_record_with_its_tokens_before_the_agent_has_the_answ
     assert record.duration_seconds > 0
 
 
-async def test_the_agent_is_shown_no_more_than_it_asked_for(tmp_path: Path):
+async def test_the_agent_gets_no_more_than_it_requested(tmp_path: Path):
     async with parts(tmp_path) as (client, store, _):
         _, plain = await client.call()
         _, asked = await client.call(logprobs=True, return_token_ids=True)
@@ -114,7 +116,7 @@ async def test_a_call_waits_until_an_engine_acknowledges_a_version_that_its_step
     assert code == 200
 
 
-async def test_an_engine_that_stays_away_is_a_failure_of_the_platform_on_record_before_the_answer(tmp_path: Path):
+async def test_an_engine_that_stays_down_is_recorded_as_a_platform_failure_before_the_answer(tmp_path: Path):
     async with parts(tmp_path) as (client, store, engine):
         store.context["engine_wait_seconds"] = 0.2
         await engine.stop()
@@ -130,7 +132,7 @@ async def test_an_engine_that_stays_away_is_a_failure_of_the_platform_on_record_
     assert store.calls()[1].seed == seed_for("7/1/0/0/1", 1)
 
 
-async def test_what_the_engine_says_of_a_bad_request_reaches_the_agent_and_fails_nobody(tmp_path: Path):
+async def test_an_engines_error_for_a_bad_request_reaches_the_agent_and_fails_no_attempt(tmp_path: Path):
     async with parts(tmp_path) as (client, store, engine):
         engine.behave(status(400, 'too long\n\n  File "/x/serving.py", line 40, in create'))
         code, answer = await client.call()
@@ -140,8 +142,8 @@ async def test_what_the_engine_says_of_a_bad_request_reaches_the_agent_and_fails
     assert not store.records
 
 
-async def test_a_call_of_a_superseded_attempt_is_a_conflict(tmp_path: Path):
-    async with parts(tmp_path) as (client, store, engine):
+async def test_a_call_of_an_attempt_that_has_just_been_superseded_is_a_conflict(tmp_path: Path):
+    async with parts(tmp_path, limits=Limits(ended_seconds=3600)) as (client, store, engine):
         await client.call()
         store.dead.add("a")
         at_commit, answer = await client.call()
@@ -150,6 +152,23 @@ async def test_a_call_of_a_superseded_attempt_is_a_conflict(tmp_path: Path):
     assert len(engine.requests) == 2
     assert answer["error"]["code"] == "attempt_superseded"
     assert list(store.calls()) == [1]
+
+
+async def test_an_attempt_that_ended_is_soon_refused_before_anything_is_sampled(tmp_path: Path):
+    async with parts(tmp_path, limits=Limits(ended_seconds=0.05)) as (client, store, engine):
+        for attempt in ("a", "b"):
+            await client.call(attempt=attempt)
+        store.dead.add("a")
+
+        async def forgotten() -> bool:
+            return (await client.status())["calls"] == 0
+
+        await eventually(forgotten)
+        code, answer = await client.call()
+        assert (await client.call(attempt="b"))[0] == 200
+    assert (code, answer["error"]["code"]) == (409, "attempt_superseded")
+    assert len(engine.requests) == 3
+    assert [request.attempt_id for request in store.resolved] == ["a", "b", "a"]
 
 
 async def test_a_wrong_key_is_refused_whether_the_attempt_is_known_or_not(tmp_path: Path):
@@ -176,7 +195,7 @@ async def test_sixty_four_calls_at_once_share_few_commits(tmp_path: Path):
     assert len(store.resolved) == 8
 
 
-async def test_the_store_may_be_away_for_a_while(tmp_path: Path):
+async def test_the_store_may_be_down_for_a_while(tmp_path: Path):
     async with parts(tmp_path) as (client, store, _):
         await client.call()
         store.away = True
@@ -213,7 +232,7 @@ async def test_an_idle_engine_is_chosen_before_a_busy_one(tmp_path: Path):
     assert len(first.requests) == len(second.requests) == 8
 
 
-async def test_a_stream_whose_engine_dies_goes_on_at_another_one_with_an_allowed_version(tmp_path: Path):
+async def test_a_stream_whose_engine_dies_continues_at_another_one_with_an_allowed_version(tmp_path: Path):
     async with (
         parts(tmp_path) as (client, store, first),
         fake_engine(tmp_path / "e2.sock") as second,

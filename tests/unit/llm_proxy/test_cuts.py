@@ -16,7 +16,7 @@ import orjson
 import pytest
 from aiohttp import web
 
-from relight.store.memory.attempts import MemoryStore
+from relight.store.memory.attempts import MemoryAttemptStore
 from relight.types.wire import (
     CallContext,
     CommitResult,
@@ -41,7 +41,7 @@ Told = dict[int, tuple[str, int, tuple[int, ...] | None, tuple[int, ...] | None]
 """Of an attempt, by call number: whether it was delivered, its seed, and its tokens."""
 
 
-class SlowStore(MemoryStore):
+class SlowStore(MemoryAttemptStore):
     """Everything that a gateway asks of it takes a moment, as over a network."""
 
     def __init__(self, seed: int) -> None:
@@ -187,7 +187,7 @@ async def play(path: Path, seed: int, cut: bool) -> list[tuple[list[str], Told]]
         return await asyncio.gather(*map(one, range(AGENTS)))
 
 
-def told(store: MemoryStore, attempt_id: str) -> Told:
+def told(store: MemoryAttemptStore, attempt_id: str) -> Told:
     """What the store has of an attempt."""
     return {
         number: (
@@ -201,7 +201,7 @@ def told(store: MemoryStore, attempt_id: str) -> Told:
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_agents_that_are_cut_off_at_any_moment_leave_what_undisturbed_ones_leave(
+async def test_agents_whose_connections_are_cut_at_any_moment_leave_the_same_recorded_calls(
     tmp_path: Path, seed: int
 ) -> None:
     undisturbed = await play(tmp_path / "quiet.sock", seed, cut=False)

@@ -6,9 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import NoReturn
 
-import pytest
-
-from relight.llm_proxy import call_handler, recorder
+from relight.llm_proxy.limits import Limits
 from tests.support.fake_engine import token_ids
 from tests.support.gateway import listening_gateway
 from tests.unit.llm_proxy.parts import content_of, parts, said
@@ -32,7 +30,7 @@ async def leave(call: asyncio.Task[object]) -> None:
     await asyncio.wait([call])
 
 
-async def test_an_answer_that_found_nobody_answers_the_next_identical_call(tmp_path: Path):
+async def test_an_undelivered_answer_is_given_to_the_next_identical_call(tmp_path: Path):
     async with parts(tmp_path) as (client, store, engine):
         store.commit_gate.clear()
         call = asyncio.create_task(client.call())
@@ -49,7 +47,7 @@ async def test_an_answer_that_found_nobody_answers_the_next_identical_call(tmp_p
     assert content_of(other) == said(store.calls()[2].seed)
 
 
-async def test_a_retry_that_comes_while_the_commit_is_under_way_gets_that_answer(tmp_path: Path):
+async def test_a_retry_that_comes_while_the_commit_is_in_progress_gets_that_answer(tmp_path: Path):
     async with parts(tmp_path) as (client, store, engine):
         store.commit_gate.clear()
         call = asyncio.create_task(client.call())
@@ -65,7 +63,7 @@ async def test_a_retry_that_comes_while_the_commit_is_under_way_gets_that_answer
     assert len(engine.requests) == 1
 
 
-async def test_the_store_has_taken_back_its_no_before_the_agent_has_the_answer(tmp_path: Path):
+async def test_the_store_withdraws_its_no_before_the_agent_has_the_answer(tmp_path: Path):
     """The agent may end at once, and a mark that comes after that changes nothing."""
     async with parts(tmp_path) as (client, store, _):
         store.commit_gate.clear()
@@ -79,7 +77,7 @@ async def test_the_store_has_taken_back_its_no_before_the_agent_has_the_answer(t
         await store.until(lambda: store.delivered() == {1: "yes"})
 
 
-async def test_a_store_service_that_knows_of_no_taking_back_is_told_yes_at_the_end(tmp_path: Path):
+async def test_a_store_service_that_cannot_withdraw_a_no_gets_a_yes_at_the_end(tmp_path: Path):
     async with parts(tmp_path) as (client, store, engine):
         await client.call()
         await store.until(lambda: store.delivered() == {1: "yes"})
@@ -92,7 +90,7 @@ async def test_a_store_service_that_knows_of_no_taking_back_is_told_yes_at_the_e
     assert len(engine.requests) == 1
 
 
-async def test_a_retry_waits_for_the_call_that_it_repeats_where_nobody_knows_that_its_agent_left(tmp_path: Path):
+async def test_a_retry_waits_for_the_call_that_it_repeats_if_its_agents_disconnect_was_not_noticed(tmp_path: Path):
     """A connection that is dead and looks alive: the client gave up, and the gateway can't know."""
     async with parts(tmp_path) as (client, store, engine):
         store.commit_gate.clear()
@@ -108,7 +106,7 @@ async def test_a_retry_waits_for_the_call_that_it_repeats_where_nobody_knows_tha
     assert len(engine.requests) == 1
 
 
-async def test_a_retry_that_waits_takes_the_number_that_its_call_gives_back(tmp_path: Path):
+async def test_a_retry_that_waits_reuses_the_number_that_its_call_releases(tmp_path: Path):
     async with parts(tmp_path) as (client, store, engine):
         engine.behave(Hanging())
         call = asyncio.create_task(client.call())
@@ -122,7 +120,7 @@ async def test_a_retry_that_waits_takes_the_number_that_its_call_gives_back(tmp_
     assert engine.requests[0]["seed"] == engine.requests[1]["seed"]
 
 
-async def test_who_asks_again_is_not_given_what_an_earlier_asking_may_have_missed(tmp_path: Path):
+async def test_an_undeclared_repetition_is_not_given_an_answer_of_unknown_delivery(tmp_path: Path):
     async with parts(tmp_path) as (client, store, engine):
         await client.call()
         await store.until(lambda: store.delivered() == {1: "yes"})
@@ -138,9 +136,8 @@ async def test_who_asks_again_is_not_given_what_an_earlier_asking_may_have_misse
     assert content_of(answer) == said(store.calls()[2].seed)
 
 
-async def test_of_identical_calls_at_once_all_are_marked_without_delay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(recorder, "MARK_SECONDS", 3600.0)
-    async with parts(tmp_path) as (client, store, _):
+async def test_of_identical_calls_at_once_all_are_marked_without_delay(tmp_path: Path):
+    async with parts(tmp_path, limits=Limits(mark_seconds=3600.0)) as (client, store, _):
         await asyncio.gather(client.call(), client.call())
         await store.until(lambda: store.delivered() == {1: "yes", 2: "yes"})
 
@@ -153,14 +150,14 @@ async def test_identical_calls_at_once_are_calls_of_their_own(tmp_path: Path):
     assert len(engine.requests) == 2
 
 
-async def test_after_a_delivered_answer_the_same_question_is_asked_anew(tmp_path: Path):
+async def test_after_a_delivered_answer_the_same_request_is_sampled_again(tmp_path: Path):
     async with parts(tmp_path) as (client, store, _):
         await client.call()
         await client.call()
     assert list(store.calls()) == [1, 2]
 
 
-async def test_an_answer_that_left_and_did_not_arrive_is_given_again_to_a_declared_retry(tmp_path: Path):
+async def test_an_answer_that_was_sent_and_did_not_arrive_is_given_again_to_a_declared_retry(tmp_path: Path):
     """The network lost it behind the gateway's back, which could only see that it was sent."""
     async with parts(tmp_path) as (client, store, engine):
         _, first = await client.call()
@@ -172,7 +169,7 @@ async def test_an_answer_that_left_and_did_not_arrive_is_given_again_to_a_declar
     assert len(engine.requests) == 1
 
 
-async def test_a_retry_is_sampled_anew_where_two_answers_to_the_same_question_left(tmp_path: Path):
+async def test_a_retry_is_sampled_again_if_two_answers_to_the_same_request_were_sent(tmp_path: Path):
     async with parts(tmp_path) as (client, store, engine):
         await asyncio.gather(client.call(), client.call())
         await client.call(retry=1)
@@ -235,7 +232,7 @@ async def test_an_undelivered_stream_is_streamed_again(tmp_path: Path):
     assert events[2:] == ["data: [DONE]", ""]
 
 
-async def test_an_agent_that_leaves_before_the_engine_answered_aborts_the_call(tmp_path: Path):
+async def test_an_agent_that_disconnects_before_the_engine_answered_aborts_the_call(tmp_path: Path):
     async with parts(tmp_path) as (client, store, engine):
         engine.behave(Hanging())
         call = asyncio.create_task(client.call())
@@ -248,24 +245,20 @@ async def test_an_agent_that_leaves_before_the_engine_answered_aborts_the_call(t
     assert store.calls()[1].choices[0].response_token_ids == token_ids(engine.requests[0]["seed"], 0, 8)
 
 
-async def test_an_agent_that_gives_up_waiting_for_an_engine_was_failed_by_the_platform(tmp_path: Path):
-    async with parts(tmp_path) as (client, store, engine):
+async def test_a_call_aborted_while_waiting_for_an_engine_is_a_platform_failure(tmp_path: Path):
+    async with parts(tmp_path, limits=Limits(noticed_seconds=0.0)) as (client, store, engine):
         await engine.stop()
         call = asyncio.create_task(client.call())
         lists = store.lists
         await store.until(lambda: store.lists > lists)
-        await asyncio.wait([call], timeout=0.4)
         await leave(call)
         await store.until(lambda: len(store.failures) == 1)
         assert (await client.status())["platform_failure"]
 
 
-async def test_an_agent_that_gives_up_behind_a_call_that_waits_for_an_engine_was_failed_by_the_platform(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    """Its first connection is dead and looks alive, so that only the retry's end is seen."""
-    monkeypatch.setattr(call_handler, "NOTICED_SECONDS", 0.0)
-    async with parts(tmp_path) as (client, store, engine):
+async def test_a_call_aborted_behind_one_that_waits_for_an_engine_is_a_platform_failure(tmp_path: Path):
+    """Its first connection is half-open, so that only the retry's end is seen."""
+    async with parts(tmp_path, limits=Limits(noticed_seconds=0.0)) as (client, store, engine):
         await engine.stop()
         call = asyncio.create_task(client.call())
         lists = store.lists
@@ -280,7 +273,7 @@ async def test_an_agent_that_gives_up_behind_a_call_that_waits_for_an_engine_was
     assert [failure.call_number for failure in store.failures] == list(store.calls()) == [1]
 
 
-async def test_an_answer_that_the_store_kept_waiting_too_long_is_given_to_the_retry(tmp_path: Path):
+async def test_an_answer_whose_commit_took_too_long_is_given_to_the_retry(tmp_path: Path):
     async with parts(tmp_path) as (client, store, engine):
         store.context["engine_wait_seconds"] = 0.2
         store.commit_gate.clear()
@@ -295,7 +288,7 @@ async def test_an_answer_that_the_store_kept_waiting_too_long_is_given_to_the_re
     assert content_of(answer) == said(store.calls()[1].seed)
 
 
-async def test_a_call_whose_agent_left_is_recorded_to_the_end_when_the_gateway_ends(tmp_path: Path):
+async def test_a_call_whose_agent_disconnected_is_recorded_to_the_end_when_the_gateway_stops(tmp_path: Path):
     async with parts(tmp_path) as (client, store, _):
         store.commit_gate.clear()
         call = asyncio.create_task(client.call())
@@ -305,7 +298,7 @@ async def test_a_call_whose_agent_left_is_recorded_to_the_end_when_the_gateway_e
     assert store.delivered() == {1: "no"}
 
 
-async def test_what_is_not_yet_recorded_when_the_gateway_ends_is_recorded_first(tmp_path: Path):
+async def test_calls_not_yet_recorded_when_the_gateway_stops_are_recorded_first(tmp_path: Path):
     async with parts(tmp_path) as (client, store, _):
         await client.call()
     assert store.delivered() == {1: "yes"}

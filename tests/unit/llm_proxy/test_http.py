@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from relight.errors import StoreError
 from relight.llm_proxy.app import ROUTES
 from relight.llm_proxy.exchange import MAX_BODY_BYTES
 from tests.support.gateway import TOKEN
@@ -69,7 +71,7 @@ async def test_models_and_health_answer(tmp_path: Path):
     assert [model["id"] for model in models["data"]] == ["policy"]
 
 
-async def test_a_fault_of_the_gateway_is_on_record_as_the_platforms_and_shows_no_traceback(
+async def test_an_internal_error_of_the_gateway_is_recorded_as_a_platform_failure_and_shows_no_traceback(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
     caplog.set_level(logging.CRITICAL)
@@ -100,3 +102,39 @@ async def test_no_route_is_open_without_the_attempts_own_key(tmp_path: Path, met
                 async with client.session.request(method, url, headers=headers, data=b"{}") as response:
                     assert response.status == 401, (url, headers)
     assert len(engine.requests) == 1
+
+
+async def test_spans_are_passed_on_as_they_came_with_the_attempts_key(tmp_path: Path):
+    passed: list[Any] = []
+
+    async def pass_on(method: str, path: str, body: bytes, headers: Mapping[str, str]) -> tuple[int, bytes]:
+        passed.append((method, path, body, dict(headers)))
+        return 200, b"\x0a\x00"
+
+    sent = {"content-type": "application/x-protobuf", "content-encoding": "gzip"}
+    assert await answer_to_spans(tmp_path, b"packed", sent, pass_on=pass_on) == (200, b"\x0a\x00")
+    [(method, path, body, headers)] = passed
+    assert (method, path, body) == ("POST", "/v1/traces", b"packed")
+    assert (headers["Authorization"], headers["Content-Encoding"]) == (KEY["authorization"], "gzip")
+
+
+async def answer_to_spans(tmp_path: Path, body: bytes, headers: Mapping[str, str], **options: Any) -> tuple[int, bytes]:
+    """What a gateway answers to spans."""
+    async with parts(tmp_path, **options) as (client, _, engine):
+        request = client.session.post(f"{client.base()}/v1/traces", data=body, headers={**KEY, **headers})
+        async with request as response:
+            answer = response.status, await response.read()
+            assert response.headers["content-type"] == (headers.get("content-type") or "application/json")
+    assert engine.requests == []
+    return answer
+
+
+async def test_spans_are_to_be_sent_again_where_the_store_is_away(tmp_path: Path):
+    async def pass_on(*_: Any) -> tuple[int, bytes]:
+        raise StoreError("away")
+
+    assert (await answer_to_spans(tmp_path, b"", {}, pass_on=pass_on))[0] == 503
+
+
+async def test_a_gateway_without_a_store_service_takes_no_spans(tmp_path: Path):
+    assert (await answer_to_spans(tmp_path, b"", {}))[0] == 404

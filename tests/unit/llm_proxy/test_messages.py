@@ -35,7 +35,7 @@ async def agent(tmp_path: Path, suffix: str = "/v1") -> AsyncGenerator[tuple[Any
 
 
 @pytest.mark.parametrize("suffix", ["", "/v1"])
-async def test_a_text_is_answered_and_its_tokens_are_on_record(tmp_path: Path, suffix: str):
+async def test_a_text_is_answered_and_its_tokens_are_recorded(tmp_path: Path, suffix: str):
     async with agent(tmp_path, suffix) as (messages, store, engine):
         asked = {"system": [{"type": "text", "text": "Be brief."}], "extra_body": {"temperature": 0.1}}
         answer = await messages.create(**ASK, **asked)
@@ -77,7 +77,7 @@ async def test_tool_use_and_its_results_become_the_chat_that_the_model_wrote(tmp
     ]
 
 
-async def test_events_come_in_the_official_order_and_amount_to_the_same_message(tmp_path: Path):
+async def test_events_come_in_the_official_order_and_add_up_to_the_same_message(tmp_path: Path):
     async with agent(tmp_path) as (messages, store, engine):
         engine.behave(*[saying(THINKING, "tool_calls")] * 3)
         whole = await messages.create(**ASK, tools=[MUL])
@@ -111,7 +111,7 @@ async def test_the_agents_own_stop_sequence_is_named_and_the_runs_is_not(tmp_pat
     assert engine.requests[0]["stop"] == ["END", "STOP"]
 
 
-async def test_a_last_turn_of_the_model_is_gone_on_with(tmp_path: Path):
+async def test_a_last_turn_of_the_model_is_continued(tmp_path: Path):
     turns = [*ASK["messages"], {"role": "assistant", "content": "The answer is"}]
     async with agent(tmp_path) as (messages, _, engine):
         await messages.create(**{**ASK, "messages": turns})
@@ -168,8 +168,9 @@ async def test_what_cannot_be_served_is_refused_by_its_name(tmp_path: Path, aske
     assert not engine.requests
 
 
-async def test_errors_have_anthropics_shape_also_midway(tmp_path: Path):
+async def test_errors_have_anthropics_shape_also_during_a_stream(tmp_path: Path):
     async with agent(tmp_path) as (messages, store, engine):
+        store.context["engine_wait_seconds"] = 0.2
         engine.behave(status(400, "too long"))
         with pytest.raises(anthropic.BadRequestError, match="too long") as refused:
             await messages.create(**ASK)
@@ -182,7 +183,6 @@ async def test_errors_have_anthropics_shape_also_midway(tmp_path: Path):
                 raise ConnectionError
 
         engine.token_gate = never_again
-        store.context["engine_wait_seconds"] = 0.2
         with pytest.raises(anthropic.APIStatusError, match="no engine answered"):
             async with messages.stream(**ASK) as stream:
                 await stream.get_final_message()

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 import pytest
 
 from relight.errors import InvalidRequestError, StoreError
-from relight.llm_proxy import platform_waits
-from relight.llm_proxy.batches import Batcher
 from relight.llm_proxy.platform_waits import WaitClock
+from relight.llm_proxy.store_batcher import Batcher
 
 
 class Time:
@@ -23,14 +22,12 @@ class Time:
 
 
 @pytest.fixture
-def time(monkeypatch: pytest.MonkeyPatch) -> Time:
-    clock = Time()
-    monkeypatch.setattr(platform_waits, "monotonic", clock)
-    return clock
+def time() -> Time:
+    return Time()
 
 
 def test_waits_that_overlap_count_once(time: Time):
-    clock = WaitClock()
+    clock = WaitClock(time)
     with clock.call() as one, clock.call() as two:
         one.begin(100.0)
         time.now = 103.0
@@ -49,7 +46,7 @@ def test_waits_that_overlap_count_once(time: Time):
 
 
 def test_a_wait_that_is_noticed_late_counts_from_its_beginning_and_no_second_twice(time: Time):
-    clock = WaitClock()
+    clock = WaitClock(time)
     with clock.call() as wait:
         wait.begin(90.0)
         wait.end()
@@ -85,7 +82,7 @@ async def running(batcher: Batcher[int, int]) -> asyncio.Task[None]:
     return task
 
 
-async def test_what_comes_while_a_batch_is_under_way_goes_together_with_the_next():
+async def test_items_that_arrive_while_a_batch_is_in_progress_go_with_the_next():
     sink = Sink()
     batcher = Batcher[int, int]("x", sink)
     task = await running(batcher)
@@ -120,7 +117,7 @@ async def test_a_bad_item_fails_alone():
     task.cancel()
 
 
-async def test_what_the_store_did_not_take_before_the_end_is_given_up():
+async def test_waits_that_the_store_did_not_take_before_the_end_are_dropped():
     sink = Sink()
     sink.gate.clear()
     batcher = Batcher[int, int]("x", sink)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relight.llm_proxy.request_errors import RequestError
-from relight.llm_proxy.requests import Prepared, hash_request, parse_body, prepare, seed_for
+from relight.llm_proxy.requests import MAX_DEPTH, Prepared, hash_request, parse_body, prepare, seed_for
 
 RUN = {"temperature": 0.7, "top_p": 0.9, "top_k": 20, "max_tokens": 16, "stop": ["\n"]}
 CHAT: dict[str, Any] = {"model": "policy", "messages": [{"role": "user", "content": "7*8?"}]}
@@ -68,14 +68,44 @@ def test_what_changes_the_sampled_distribution_is_refused_by_name_where_a_correc
     assert prepared(corrected=True, **asked).body.get(key) != asked[key]
 
 
-def test_under_a_correction_an_agent_may_choose_its_temperature_and_say_what_changes_nothing():
+def test_under_a_correction_an_agent_may_choose_its_temperature_and_options_without_effect():
     harmless = {"top_p": 1.0, "top_k": 0, "min_p": 0.0, "presence_penalty": 0, "logit_bias": {}, "min_tokens": None}
     assert prepared(agent_chooses=True, corrected=True, temperature=0.3, **harmless).sampling["temperature"] == 0.3
     assert prepared(agent_chooses=True, corrected=True, top_p=RUN["top_p"], top_k=RUN["top_k"]).body["top_p"] == 0.9
 
 
+@pytest.mark.parametrize(
+    "asked", [{"n": 129}, {"n": 0}, {"n": 1.5}, {"n": True}, {"top_logprobs": 21}, {"top_logprobs": -1}], ids=str
+)
+def test_more_choices_and_logprobs_than_openais_api_gives_are_refused_by_name(asked: dict[str, Any]):
+    [key] = asked
+    with pytest.raises(RequestError, match=rf"{key}: a whole number from \d to \d+ is needed"):
+        prepared(**asked)
+
+
+@pytest.mark.parametrize("logprobs", [21, -1])
+def test_more_logprobs_of_a_completion_than_the_api_gives_are_refused(logprobs: int):
+    with pytest.raises(RequestError, match="logprobs: a whole number from 0 to 20 is needed"):
+        prepared(route="completions", logprobs=logprobs)
+
+
+@pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a":', "}")])
+def test_a_body_that_is_nested_too_deeply_to_be_recorded_is_refused(opening: str, closing: str):
+    def nested(levels: int) -> bytes:
+        return ('{"a":' + opening * levels + "1" + closing * levels + "}").encode()
+
+    assert parse_body(nested(MAX_DEPTH - 1))
+    for levels in (MAX_DEPTH, 200, 900):
+        with pytest.raises(RequestError, match="nested more than 100 levels deep"):
+            parse_body(nested(levels))
+
+
+def test_a_flat_body_may_be_as_long_as_it_likes():
+    assert parse_body(orjson.dumps({"messages": [{"content": "[[[{{{" * 1000}] * 1000}))
+
+
 @pytest.mark.parametrize("temperature", [-0.1, "0.5", True, float("inf"), float("nan"), [1]])
-def test_a_temperature_that_is_none_is_refused(temperature: Any):
+def test_an_invalid_temperature_is_refused(temperature: Any):
     with pytest.raises(RequestError, match="temperature: a number from 0 on is needed"):
         prepared(agent_chooses=True, temperature=temperature)
     assert prepared(temperature=temperature).body["temperature"] == 0.7
@@ -96,14 +126,14 @@ def test_the_runs_stop_strings_are_added_to_the_agents(asked: dict[str, Any], st
     assert prepared(**asked).body["stop"] == stops
 
 
-def test_the_agents_program_goes_through_untouched():
+def test_the_agents_messages_pass_unchanged():
     program = {"tools": [{"type": "function"}], "response_format": {"type": "json_object"}, "n": 3, "stream": True}
     body = prepared(**program, user="me").body
     assert {key: body[key] for key in program} == program
     assert body["messages"] == CHAT["messages"]
 
 
-def test_ids_and_logprobs_are_asked_for_whatever_the_agent_says():
+def test_ids_and_logprobs_are_requested_whatever_the_agent_sets():
     chat = prepared(return_token_ids=False, logprobs=False, top_logprobs=3, seed=1, priority=-5).body
     assert chat["return_token_ids"] is True
     assert chat["logprobs"] is True
@@ -152,7 +182,7 @@ def test_equal_requests_have_equal_hashes_in_whatever_order_their_fields_come(bo
     assert hash_request("completions", body) == hash_request("completions", orjson.loads(orjson.dumps(body)))
 
 
-def test_the_hash_depends_on_what_the_agent_says_and_not_on_what_is_overruled():
+def test_the_hash_depends_on_the_agents_request_and_not_on_overridden_values():
     assert prepared(seed=1, temperature=0.1).request_hash == prepared(seed=2, temperature=0.2).request_hash
     assert prepared().request_hash != prepared(n=2).request_hash
 

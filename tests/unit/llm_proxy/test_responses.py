@@ -34,7 +34,7 @@ async def agent(tmp_path: Path) -> AsyncGenerator[tuple[Any, ScriptedStore, Fake
         yield official.responses, store, engine
 
 
-async def test_a_text_is_answered_and_its_tokens_are_on_record(tmp_path: Path):
+async def test_a_text_is_answered_and_its_tokens_are_recorded(tmp_path: Path):
     async with agent(tmp_path) as (responses, store, engine):
         answer = await responses.create(model="policy", input="7*8?", instructions="Be brief.", max_output_tokens=5)
         await store.until(lambda: store.delivered() == {1: "yes"})
@@ -71,7 +71,7 @@ async def test_tool_calls_and_their_outputs_become_the_chat_that_the_model_wrote
     assert engine.requests[0]["tools"][0]["function"]["name"] == "mul"
 
 
-async def test_events_come_in_the_official_order_and_amount_to_the_same_answer(tmp_path: Path):
+async def test_events_come_in_the_official_order_and_add_up_to_the_same_answer(tmp_path: Path):
     async with agent(tmp_path) as (responses, store, engine):
         engine.behave(saying(THINKING, "tool_calls"), saying(THINKING, "tool_calls"))
         whole = await responses.create(model="policy", input="7*8?", tools=[MUL])
@@ -135,7 +135,7 @@ async def test_deltas_arrive_while_the_engine_still_samples_and_the_end_waits_fo
     assert seen[-1] == "response.incomplete"
 
 
-async def test_an_engine_that_dies_midway_is_replaced_without_a_seam(tmp_path: Path):
+async def test_an_engine_that_dies_midway_is_replaced_without_a_visible_gap(tmp_path: Path):
     async with agent(tmp_path) as (responses, store, engine):
         died = False
 
@@ -207,7 +207,7 @@ async def test_what_cannot_be_served_is_refused_by_its_name(tmp_path: Path, aske
     assert not engine.requests
 
 
-async def test_errors_become_the_clients_own_classes_also_midway(tmp_path: Path):
+async def test_errors_become_the_clients_own_classes_also_during_a_stream(tmp_path: Path):
     async with agent(tmp_path) as (responses, store, engine):
         engine.behave(status(400, "too long"))
         with pytest.raises(openai.BadRequestError, match="too long"):

@@ -60,7 +60,7 @@ async def test_chunks_pass_as_they_come_and_the_end_waits_for_the_commit(tmp_pat
     assert last[-1]["choices"][0]["finish_reason"] == "length"
 
 
-async def test_a_stream_is_on_record_like_an_answer_in_one_piece(tmp_path: Path):
+async def test_a_stream_is_recorded_like_an_answer_in_one_piece(tmp_path: Path):
     usage = {"include_usage": True}
     async with (
         parts(tmp_path) as (client, store, _),
@@ -101,7 +101,7 @@ async def test_a_stream_that_the_agent_closes_commits_the_tokens_sent_as_deliver
     assert record.response["choices"][0]["message"]["content"] == said(record.seed, count=3)
 
 
-async def test_an_agent_that_leaves_a_stream_before_its_very_end_has_read_it_all_the_same(tmp_path: Path):
+async def test_an_agent_that_closes_a_stream_before_its_end_mark_counts_as_having_read_it(tmp_path: Path):
     async with parts(tmp_path) as (client, store, _):
         store.commit_gate.clear()
         async with client.post(stream=True) as response:
@@ -117,7 +117,7 @@ async def test_an_agent_that_leaves_a_stream_before_its_very_end_has_read_it_all
     assert store.calls()[1].choices[0].complete
 
 
-async def test_of_several_choices_each_is_on_record_as_far_as_it_was_sent(tmp_path: Path):
+async def test_each_of_several_choices_is_recorded_as_far_as_it_was_sent(tmp_path: Path):
     async with parts(tmp_path) as (client, store, engine):
         gate = asyncio.Semaphore(2 + 2 * 7 + 1)  # two roles, seven tokens each, and the end of the first choice
 
@@ -165,7 +165,7 @@ def breaks_once(at: int) -> Callable[[int], Awaitable[None]]:
     return gate
 
 
-async def test_a_stream_goes_on_where_it_was_when_its_engine_comes_back(tmp_path: Path):
+async def test_a_stream_continues_where_it_was_when_its_engine_comes_back(tmp_path: Path):
     async with parts(tmp_path) as (client, store, engine):
         engine.token_gate = breaks_once(at=9)
         async with client.post(stream=True, n=2) as response:
@@ -196,7 +196,7 @@ async def test_a_stream_whose_repetition_differs_is_a_failure_of_the_platform_an
     assert not store.records
 
 
-async def test_an_agent_that_leaves_while_a_stream_is_being_repeated_has_what_it_was_sent(tmp_path: Path):
+async def test_an_agent_that_disconnects_while_a_stream_is_repeated_has_what_it_was_sent(tmp_path: Path):
     async with parts(tmp_path) as (client, store, engine):
         engine.token_gate = breaks_once(at=4)
         repeating = asyncio.Event()
@@ -218,7 +218,7 @@ async def test_an_agent_that_leaves_while_a_stream_is_being_repeated_has_what_it
     assert record.delivered == "yes"
 
 
-async def test_a_stream_that_ends_without_its_mark_is_not_taken_for_whole(tmp_path: Path):
+async def test_a_stream_that_ends_without_its_end_mark_is_incomplete(tmp_path: Path):
     async with parts(tmp_path) as (client, store, engine):
 
         async def end_midway(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:

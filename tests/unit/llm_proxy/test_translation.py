@@ -8,12 +8,13 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from relight.llm_proxy import messages_request, responses_request
 from relight.llm_proxy.dialects import Dialect
 from relight.llm_proxy.messages import Messages
+from relight.llm_proxy.messages_request import RAW_ARGUMENTS
 from relight.llm_proxy.request_errors import RequestError
 from relight.llm_proxy.requests import prepare
 from relight.llm_proxy.responses import Responses
@@ -74,21 +75,28 @@ def with_parsed_calls(message: dict[str, Any]) -> dict[str, Any]:
 
 
 @given(turns())
-def test_a_responses_output_sent_back_as_input_is_the_turn_that_the_model_wrote(wrote: dict[str, Any]):
+def test_a_responses_output_sent_back_as_input_is_the_models_turn(wrote: dict[str, Any]):
     output = orjson.loads(Responses().answer(whole(wrote)))["output"]
     (ours,) = responses_request.read_input(None, output)
     assert ours == {"content": None, **wrote}
 
 
+def one_call(arguments: Any) -> dict[str, Any]:
+    return {"role": "assistant", "tool_calls": [tool_call(0, "look_up", json.dumps(arguments))]}
+
+
 @given(turns())
-def test_a_messages_content_sent_back_is_the_turn_that_the_model_wrote(wrote: dict[str, Any]):
+@example(one_call({RAW_ARGUMENTS: None}))
+@example(one_call({RAW_ARGUMENTS: "a text"}))
+@example(one_call({RAW_ARGUMENTS: {RAW_ARGUMENTS: "a text"}}))
+def test_a_messages_content_sent_back_is_the_models_turn(wrote: dict[str, Any]):
     content = orjson.loads(Messages().answer(whole(wrote)))["content"]
     (ours,) = messages_request.read_messages({"messages": [{"role": "assistant", "content": content}]})
     assert same_turn(ours, wrote)
 
 
 @given(turns())
-def test_a_responses_stream_amounts_to_its_answer(wrote: dict[str, Any]):
+def test_a_responses_stream_adds_up_to_its_answer(wrote: dict[str, Any]):
     events = streamed(Responses(), wrote)
     assert events[-1]["response"] == orjson.loads(Responses().answer(whole(wrote)))
     assert [event["sequence_number"] for event in events] == list(range(len(events)))
@@ -105,7 +113,7 @@ def text_of(item: dict[str, Any]) -> str:
 
 
 @given(turns())
-def test_a_messages_stream_amounts_to_its_answer(wrote: dict[str, Any]):
+def test_a_messages_stream_adds_up_to_its_answer(wrote: dict[str, Any]):
     answer = orjson.loads(Messages().answer(whole(wrote)))
     events = streamed(Messages(), wrote)
     blocks: list[dict[str, Any]] = []
@@ -138,7 +146,7 @@ def test_a_stored_answer_streams_as_it_is_shown_whole(wrote: dict[str, Any], kin
 
 
 @given(st.lists(TEXT, min_size=1, max_size=4), turns())
-def test_what_users_and_tools_say_comes_through_in_order(texts: list[str], wrote: dict[str, Any]):
+def test_messages_of_users_and_tools_come_through_in_order(texts: list[str], wrote: dict[str, Any]):
     users = [{"role": "user", "content": text} for text in texts]
     output = orjson.loads(Responses().answer(whole(wrote)))["output"]
     results = [

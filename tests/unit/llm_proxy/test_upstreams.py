@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import anthropic
 import openai
@@ -17,10 +18,12 @@ import pytest
 from aiohttp import web
 
 from relight.errors import ConfigError
+from relight.llm_proxy.provider_addresses import AddressGuard, addresses_of
+from relight.testing import ScriptedUpstream, fault
 from relight.types.run_file import parse_run_file
 from relight.types.upstreams import Upstream, load_upstreams
 from tests.support.fake_engine import FakeEngine, fake_engine
-from tests.support.fake_provider import KEY, WORDS, FakeProvider, fake_provider, says
+from tests.support.fake_provider import KEY, WORDS, fake_provider
 from tests.support.gateway import TOKEN, Client, ScriptedStore, listening_gateway
 
 QUESTION: Any = [{"role": "user", "content": "7*8?"}]
@@ -31,7 +34,7 @@ ENVIRONMENT = {"OTHER_API_KEY": f"{KEY}\n"}
 @asynccontextmanager
 async def parts(
     tmp_path: Path, environment: dict[str, str] | None = None
-) -> AsyncGenerator[tuple[Client, ScriptedStore, FakeProvider, FakeEngine]]:
+) -> AsyncGenerator[tuple[Client, ScriptedStore, ScriptedUpstream, FakeEngine]]:
     """Store, engine, provider and a gateway; the run file names the provider."""
     store = ScriptedStore()
     async with fake_engine(tmp_path / "e1.sock") as engine, fake_provider() as provider:
@@ -46,7 +49,7 @@ def everything(store: ScriptedStore) -> str:
     return json.dumps([item.model_dump() for item in (*store.records.values(), *store.failures)])
 
 
-async def test_a_call_by_another_models_name_goes_to_its_provider_with_the_gateways_key(tmp_path: Path):
+async def test_a_call_to_another_models_name_goes_to_its_provider_with_the_gateways_key(tmp_path: Path):
     async with parts(tmp_path) as (client, store, provider, engine):
         code, answer = await client.call(model="judge", temperature=0.1, seed=5, max_tokens=3)
         await store.until(lambda: store.delivered() == {1: "yes"})
@@ -60,7 +63,7 @@ async def test_a_call_by_another_models_name_goes_to_its_provider_with_the_gatew
     assert not engine.requests
 
 
-async def test_what_a_provider_says_is_recorded_without_token_ids_even_where_it_sends_some(tmp_path: Path):
+async def test_a_providers_answer_is_recorded_without_token_ids_even_if_it_sends_some(tmp_path: Path):
     async with parts(tmp_path) as (client, store, _, _):
         await client.call(model="judge", return_token_ids=True)
         async with client.post(model="judge", stream=True) as response:
@@ -124,7 +127,7 @@ async def test_the_key_reaches_neither_agent_nor_store_nor_log(tmp_path: Path, c
     seen: list[Any] = []
     async with parts(tmp_path) as (client, store, provider, _):
         store.context["engine_wait_seconds"] = 0.1
-        provider.script += [says(200, quoting), says(400, refused), says(401, refused), *[says(500, refused)] * 9]
+        provider.script += [fault(200, quoting), fault(400, refused), fault(401, refused), *[fault(500, refused)] * 9]
         for _ in range(4):
             seen.append(await client.call(model="judge"))
             seen.append(await client.status())
@@ -138,7 +141,7 @@ async def test_the_key_reaches_neither_agent_nor_store_nor_log(tmp_path: Path, c
 async def test_a_redirect_is_not_followed_with_the_key(tmp_path: Path):
     async with parts(tmp_path) as (client, store, provider, _):
         store.context["engine_wait_seconds"] = 0.1
-        provider.script += [says(307, {}, location=f"{provider.url}/elsewhere")] * 9
+        provider.script += [fault(307, {}, location=f"{provider.url}/elsewhere")] * 9
         code, _ = await client.call(model="judge")
     assert code == 503
     assert set(provider.paths) == {"/v1/chat/completions"}
@@ -153,15 +156,15 @@ async def test_a_key_that_the_gateway_lacks_is_named_at_once(tmp_path: Path):
     assert not provider.requests
 
 
-async def test_a_provider_that_is_away_is_waited_for_and_another_one_stands_in(tmp_path: Path):
+async def test_a_provider_that_is_down_is_waited_for_and_another_one_is_used(tmp_path: Path):
     async with parts(tmp_path) as (client, store, provider, _), fake_provider() as second:
-        provider.script += [says(429, {}, **{"retry-after": "0"}), says(503, {})]
+        provider.script += [fault(429, {}, **{"retry-after": "0"}), fault(503, {})]
         code, _ = await client.call(model="judge")
         assert (code, len(provider.requests)) == (200, 3)
         assert (await client.status())["waited_seconds"] > 0
         named = {**JUDGE, "name": "second", "base_url": second.url, "api_key_env": None}
         store.context["upstreams"] = [*store.context["upstreams"], Upstream.model_validate(named)]
-        provider.script += [says(500, {})]
+        provider.script += [fault(500, {})]
         code, _ = await client.call(model="judge", attempt="b")
     assert code == 200
     assert len(second.requests) == 1
@@ -169,7 +172,7 @@ async def test_a_provider_that_is_away_is_waited_for_and_another_one_stands_in(t
     assert store.calls("b")[1].engine_id == "upstream:second"
 
 
-async def test_a_stream_that_breaks_after_its_first_words_is_a_failure_of_the_platform(tmp_path: Path):
+async def test_a_stream_that_breaks_after_its_first_tokens_is_a_platform_failure(tmp_path: Path):
     async def breaks(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})
         await response.prepare(request)
@@ -218,7 +221,7 @@ async def test_the_gateways_own_providers_serve_rollouts_of_no_run(tmp_path: Pat
     assert "belongs to no run" in answer["error"]["message"]
 
 
-async def test_a_model_that_nobody_serves_is_named_with_those_that_are(tmp_path: Path):
+async def test_an_unknown_model_is_named_with_the_known_ones(tmp_path: Path):
     async with parts(tmp_path) as (client, _, _, _):
         code, answer = await client.call(model="gpt-4o")
     assert code == 404
@@ -275,7 +278,7 @@ def test_the_gateways_own_file_is_read_or_refused_by_its_name(tmp_path: Path):
             load_upstreams(path)
 
 
-async def test_a_name_that_nobody_can_look_up_now_waits_for_the_store(tmp_path: Path):
+async def test_a_model_name_that_cannot_be_looked_up_waits_for_the_store(tmp_path: Path):
     async with parts(tmp_path) as (client, store, _, _):
         store.context["upstreams"] = []
         async with client.session.get(
@@ -302,3 +305,48 @@ def test_the_files_that_the_page_shows_are_valid(tmp_path: Path):
     assert [upstream.name for upstream in parse_run_file(file).upstreams] == ["openai", "local"]
     (tmp_path / "upstreams.json").write_text(json.dumps(file["upstreams"]))
     assert len(load_upstreams(tmp_path / "upstreams.json")) == 2
+
+
+ESCAPED = "".join(f"\\u{ord(character):04x}" for character in KEY)
+
+
+@pytest.mark.parametrize("quoted", [KEY, ESCAPED, ESCAPED.upper().replace("\\U", "\\u"), KEY[:3] + ESCAPED[18:]])
+async def test_a_key_that_a_provider_quotes_is_removed_however_it_is_escaped(tmp_path: Path, quoted: str):
+    async def quote(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        return web.Response(status=400, body=f'{{"error": {{"message": "no model for {quoted}"}}}}')
+
+    async with parts(tmp_path) as (client, store, provider, _):
+        provider.script.append(quote)
+        code, answer = await client.call(model="judge")
+    assert (code, answer["error"]["message"]) == (400, "no model for [removed]")
+    assert KEY not in everything(store)
+
+
+@pytest.mark.parametrize("host", ["169.254.169.254", "[fe80::1%25lo]", "[::ffff:169.254.169.254]", "[fd00:ec2::254]"])
+async def test_a_provider_at_a_link_local_address_is_not_called(tmp_path: Path, host: str):
+    store = ScriptedStore()
+    store.context["upstreams"] = [Upstream.model_validate({**JUDGE, "base_url": f"http://{host}/v1"})]
+    async with listening_gateway(store, environment=ENVIRONMENT) as client:
+        code, answer = await client.call(model="judge")
+    assert code == 503
+    assert "link-local or the platform's own" in answer["error"]["message"]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "127.0.0.2", "0.0.0.0", "[::ffff:127.0.0.1]"])
+async def test_a_provider_is_not_called_that_is_a_service_of_the_platform_itself_unless_its_host_is_allowed(
+    tmp_path: Path, host: str
+):
+    async with fake_provider() as provider:
+        port = urlsplit(provider.url).port
+        guard = AddressGuard(await addresses_of([f"localhost:{port}", "no-such-host.invalid:1", None]))
+        store = ScriptedStore()
+        store.context["upstreams"] = [Upstream.model_validate({**JUDGE, "base_url": f"http://{host}:{port}/v1"})]
+        async with listening_gateway(store, environment=ENVIRONMENT, guard=guard) as client:
+            code, answer = await client.call(model="judge")
+        assert code == 503
+        assert "name the host in gateway_allowed_hosts" in answer["error"]["message"]
+        assert not provider.requests
+        allowed = ["127.0.0.1"]
+        async with listening_gateway(store, environment=ENVIRONMENT, guard=guard, allowed_hosts=allowed) as client:
+            code, _ = await client.call(model="judge")
+        assert code == (200 if host in allowed else 503)

@@ -31,7 +31,7 @@ def test_values_with_spaces_quotes_and_newlines_stay_on_one_line() -> None:
     assert "\n" not in line
 
 
-def test_what_comes_by_extra_becomes_keys() -> None:
+def test_values_of_extra_become_keys() -> None:
     line = formatted("runner serves x", action="runner_up", agent="x")
     assert line.endswith(' info runner_up agent=x msg="runner serves x"')
 
@@ -50,5 +50,5 @@ def test_a_level_that_does_not_exist_is_refused_with_those_that_do() -> None:
         logs.configure("loud")
 
 
-def test_private_marks_of_libraries_are_left_out() -> None:
+def test_private_attributes_of_libraries_are_left_out() -> None:
     assert formatted("hello", _ray_timestamp_ns=1, agent="x").endswith(" info hello agent=x")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from relight.errors import ConfigError
 from relight.observability.redaction import MASK, Redactor
-from relight.store.attempts.tokens import attempt_token
+from relight.store.attempts.attempt_tokens import attempt_token
 from tests.support.secrets import planted
 
 JSON_VALUES = st.recursive(
@@ -93,13 +93,13 @@ def test_exact_secrets_that_are_short_are_no_secrets() -> None:
 
 
 @pytest.mark.parametrize("pattern", ["(", "(?=x)", "a*"])
-def test_a_pattern_that_can_not_be_used_is_told(pattern: str) -> None:
+def test_an_invalid_pattern_is_reported(pattern: str) -> None:
     with pytest.raises(ConfigError, match="redact_patterns"):
         Redactor([pattern])
 
 
 @given(JSON_VALUES)
-def test_what_the_scan_calls_clean_holds_nothing_to_replace(value: Any) -> None:
+def test_text_that_the_scan_calls_clean_has_nothing_to_replace(value: Any) -> None:
     redactor = Redactor()
     data = orjson.dumps(value)
     if redactor.is_clean(data):

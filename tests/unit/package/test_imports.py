@@ -39,7 +39,7 @@ print([name for name in {HEAVY!r} if name in sys.modules])
 
 
 def test_the_gpu_worker_process_itself_loads_no_torch() -> None:
-    code = f"import sys, relight.gpu_worker.service; print([name for name in {HEAVY!r} if name in sys.modules])"
+    code = f"import sys, relight.gpu_worker.worker; print([name for name in {HEAVY!r} if name in sys.modules])"
     assert run(code) == "[]"
 
 
@@ -69,27 +69,38 @@ def table_of_imports() -> dict[str, set[str]]:
     """The table "Packages" of docs/architecture.md: what each package imports of the others."""
     lines = (ROOT / "docs" / "architecture.md").read_text().split("## Packages\n")[1].split("\n## ")[0].splitlines()
     rows = [line.strip("|").split("|") for line in lines if line.startswith("| `")]
-    return {re.findall(r"`(\w+)", row[0])[0]: set(re.findall(r"`(\w+)", row[2])) for row in rows}
+    table = {re.findall(r"`(\w+)", row[0])[0]: set(re.findall(r"`(\w+)", row[2])) for row in rows}
+    assert len(table) == len(rows), "a package has two rows"
+    return table
 
 
-def modules_of(node: ast.AST, names_modules: bool) -> list[str]:
-    """The modules that a part of a file imports, or names as text."""
-    if isinstance(node, ast.ImportFrom) and node.module == "relight":
-        return [f"relight.{alias.name}" for alias in node.names]
+BY_NAME = re.compile(r"\bimport_module\(|\b__import__\(|\bsys\.modules\b|\bresolve_name\(")
+"""Gives a module whose name is a text."""
+
+
+def modules_of(node: ast.AST, package: tuple[str, ...], itself: set[str], names_modules: bool) -> list[str]:
+    """The modules that a part of a file in this package imports, or names as text; `itself`: its names of relight."""
     if isinstance(node, ast.ImportFrom):
-        return [node.module or ""]
+        above = package[: len(package) + 1 - node.level] if node.level else ()
+        module = ".".join([*above, *([node.module] if node.module else [])])
+        return [f"relight.{alias.name}" for alias in node.names] if module == "relight" else [module]
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in itself:
+        return [f"relight.{node.attr}"]
     if names_modules and isinstance(node, ast.Constant) and isinstance(node.value, str):
         return re.findall(r"^relight\.[\w.]+", node.value)
     return []
 
 
-def imports_of(path: Path) -> set[str]:
-    """What a file imports of the packages and modules right under `relight`; commands name some as text."""
-    nodes = ast.walk(ast.parse(path.read_text()))
-    modules = [name for node in nodes for name in modules_of(node, names_modules="cli" in path.parts)]
-    return {name.split(".")[1] for name in modules if name.startswith("relight.")}
+def imports_of(path: Path, text: str) -> set[str]:
+    """What a file imports of the packages and modules right under `relight`, also by a name in a text."""
+    names_modules = BY_NAME.search(text) is not None
+    package, nodes = path.relative_to(ROOT).parts[:-1], [*ast.walk(ast.parse(text))]
+    aliases = [alias for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    itself = {"relight", *(alias.asname for alias in aliases if alias.name == "relight" and alias.asname)}
+    modules = [name for node in nodes for name in modules_of(node, package, itself, names_modules)]
+    return {name.split(".")[1] for name in modules if name.startswith("relight.")} - {"__version__"}
 
 
 def imports_by_package() -> dict[str, set[str]]:
@@ -97,12 +108,32 @@ def imports_by_package() -> dict[str, set[str]]:
     for path in (ROOT / "relight").rglob("*.py"):
         package = path.relative_to(ROOT / "relight").with_suffix("").parts[0]
         if package != "__init__":
-            found.setdefault(package, set()).update(imports_of(path) - {package, "errors"})
+            found.setdefault(package, set()).update(imports_of(path, path.read_text()) - {package, "errors"})
     return found
 
 
 def test_packages_import_what_the_architecture_says_and_nothing_else() -> None:
     assert imports_by_package() == table_of_imports() | {"errors": set()}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import relight.store.base as base",
+        "from relight import store",
+        "from ..store.base import LightningStore",
+        "from .. import store",
+        "def late(): from relight.store import base",
+        "import relight; relight.store",
+        "import relight as r; r.store",
+        'import_module("relight.store.base")',
+        '__import__("relight.store")',
+        'sys.modules["relight.store.base"]',
+        'pkgutil.resolve_name("relight.store.base:LightningStore")',
+    ],
+)
+def test_an_import_is_found_however_it_is_written(line: str) -> None:
+    assert imports_of(ROOT / "relight" / "adapter" / "rows.py", line) == {"store"}
 
 
 def test_no_package_imports_one_that_imports_it() -> None:

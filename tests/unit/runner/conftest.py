@@ -8,14 +8,24 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from relight.confinement.policy import Policy
 from relight.runner.process_isolation import IsolatedRunner
-from tests.unit.runner.support import NASTY, Seen
+from tests.unit.runner.support import MISBEHAVING, Seen
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def runner() -> AsyncGenerator[IsolatedRunner]:
-    """Serves all the nasty agents, each attempt in a process of its own."""
-    async with IsolatedRunner(NASTY) as started:
+async def runner(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[IsolatedRunner]:
+    """Serves all the misbehaving agents, each attempt in a process of its own, confined but for the tests' folder."""
+    folder = tmp_path_factory.getbasetemp()
+    allowed = Policy(user_home=str(Path.home()), writable=[str(folder)], ports=[])
+    async with IsolatedRunner(MISBEHAVING, policy=allowed) as started:
+        yield started
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def unconfined() -> AsyncGenerator[IsolatedRunner]:
+    """The same where nothing keeps an attempt from killing its fork server."""
+    async with IsolatedRunner(MISBEHAVING) as started:
         yield started
 
 

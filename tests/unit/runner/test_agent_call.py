@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from relight.runner.agent_call import AgentCall, AgentError, AgentOutcome
-from relight.runner.exit_report import ExitReport
+from relight.runner.fork_server_reports import ExitReport
 from relight.types.resources import PromptTemplate
 from relight.types.rollout import AttemptedRollout, FailureClass, RolloutConfig
 from relight.types.wire import OpenedAttempt
@@ -34,7 +34,13 @@ def test_an_opened_attempt_becomes_a_call() -> None:
     sent = orjson.loads(call.payload())
     assert sent["environment"] == {
         "OPENAI_BASE_URL": "http://gateway/rollout/r/attempt/a/v1",
+        "OPENAI_API_BASE": "http://gateway/rollout/r/attempt/a/v1",
         "OPENAI_API_KEY": "secret",
+        "ANTHROPIC_BASE_URL": "http://gateway/rollout/r/attempt/a",
+        "ANTHROPIC_API_KEY": "secret",
+        "OTEL_EXPORTER_OTLP_ENDPOINT": "http://gateway/rollout/r/attempt/a",
+        "OTEL_EXPORTER_OTLP_HEADERS": "authorization=Bearer%20secret",
+        "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
     }
     assert sent["llm"]["sampling_parameters"] == {"temperature": 0.7}
     rollout = AttemptedRollout.model_validate({**sent["rollout"], "input": sent["task"]})
@@ -63,9 +69,9 @@ def test_an_opened_attempt_becomes_a_call() -> None:
             "the agent's process was ended by SIGKILL (out of memory)",
         ),
         (
-            AgentOutcome(kind="died", reason=FailureClass.INFRASTRUCTURE, detail="the template process died"),
+            AgentOutcome(kind="died", reason=FailureClass.INFRASTRUCTURE, detail="the fork server died"),
             FailureClass.INFRASTRUCTURE,
-            "the template process died",
+            "the fork server died",
         ),
         (
             AgentOutcome(kind="killed", reason=FailureClass.UNRESPONSIVE, detail="silent", exit=ExitReport(signal=9)),

@@ -13,15 +13,15 @@ from relight.runner.attempt import AttemptWatch
 from relight.runner.gateway_probe import CallStatus, GatewayProbe
 from relight.runner.process_isolation import AgentRunner, IsolatedRunner
 from relight.runner.shared_isolation import SharedRunner
-from relight.store.memory.attempts import MemoryStore
+from relight.store.memory.attempts import MemoryAttemptStore
 from relight.types.rollout import FailureClass, RolloutConfig
 from relight.types.wire import AttemptOutcome, OpenedAttempt, OpenRequest
-from tests.unit.runner import nasty_agents
+from tests.unit.runner import misbehaving_agents
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 SERVED = [
-    f"{nasty_agents.__file__}:{name}"
+    f"{misbehaving_agents.__file__}:{name}"
     for name in ("well", "raises", "busy", "busy_async", "patient", "exits", "tells_rollout", "floods_spans")
 ]
 
@@ -53,10 +53,10 @@ async def play(
     gateway: Gateway,
     config: RolloutConfig | None = None,
     rollout_id: str = "r1",
-    store: MemoryStore | None = None,
+    store: MemoryAttemptStore | None = None,
     **task: int,
 ) -> AttemptOutcome | None:
-    store = store or MemoryStore()
+    store = store or MemoryAttemptStore()
     store.add_rollout(rollout_id, input=task, config=config)
     request = OpenRequest(rollout_id=rollout_id, try_number=1, execution="e1", worker_id="w1")
     opened = (await store.open_attempt(request)).attempt
@@ -65,7 +65,7 @@ async def play(
     return await watch.run(AgentCall.from_opened(opened, agent))
 
 
-async def test_an_agent_that_raises_is_an_agent_error_with_its_own_words(agents: IsolatedRunner) -> None:
+async def test_an_agent_that_raises_is_an_agent_error_with_its_message(agents: IsolatedRunner) -> None:
     outcome = await play(agents, "raises", Gateway())
     assert outcome is not None
     assert outcome.failure_class is FailureClass.AGENT_ERROR
@@ -73,7 +73,7 @@ async def test_an_agent_that_raises_is_an_agent_error_with_its_own_words(agents:
 
 
 @pytest.mark.parametrize("agent", ["raises", "exits"])
-async def test_what_fails_without_a_call_is_the_agents_failure_though_the_gateway_is_away(
+async def test_a_failure_without_a_call_is_the_agents_though_the_gateway_is_down(
     agents: IsolatedRunner, agent: str
 ) -> None:
     outcome = await play(agents, agent, Gateway(there=False))
@@ -88,7 +88,7 @@ async def test_an_agent_that_runs_too_long_is_killed_as_a_timeout(agents: Isolat
     assert "timeout_seconds=0.3" in outcome.message
 
 
-async def test_one_that_gives_no_sign_of_life_is_killed_as_unresponsive(agents: IsolatedRunner) -> None:
+async def test_an_agent_without_heartbeats_is_killed_as_unresponsive(agents: IsolatedRunner) -> None:
     outcome = await play(agents, "busy", Gateway(), RolloutConfig(unresponsive_seconds=0.3))
     assert outcome is not None
     assert outcome.failure_class is FailureClass.UNRESPONSIVE
@@ -97,8 +97,8 @@ async def test_one_that_gives_no_sign_of_life_is_killed_as_unresponsive(agents: 
 async def test_spans_beyond_the_allowance_are_counted_at_their_attempt(
     agents: IsolatedRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("relight.runner.collector.MAX_SPANS", 100)
-    store = MemoryStore()
+    monkeypatch.setattr(agents, "max_spans", 100)
+    store = MemoryAttemptStore()
     outcome = await play(agents, "floods_spans", Gateway(), store=store, count=500)
     assert outcome is not None
     assert outcome.reward == 0.5
@@ -113,7 +113,7 @@ async def test_time_that_the_platform_spent_counts_for_no_deadline(agents: Isola
     assert "1.0 s of platform time not counted" in outcome.message
 
 
-async def test_who_blocks_a_shared_process_gets_too_late_and_those_beside_it_do_not() -> None:
+async def test_an_agent_that_blocks_a_shared_process_times_out_and_its_neighbours_do_not() -> None:
     config = RolloutConfig(timeout_seconds=5.0)
     async with SharedRunner(SERVED, cancel_grace_seconds=0.5) as shared, asyncio.TaskGroup() as group:
         beside = [group.create_task(play(shared, "patient", Gateway(), config, f"beside-{n}")) for n in range(2)]
@@ -131,7 +131,7 @@ async def test_who_blocks_a_shared_process_gets_too_late_and_those_beside_it_do_
 async def test_an_agent_sees_the_metadata_of_its_rollout_and_its_further_rewards_and_feedback_are_kept(
     agents: IsolatedRunner,
 ) -> None:
-    store = MemoryStore()
+    store = MemoryAttemptStore()
     row = store.add_rollout("r1", input={}, metadata={"source": "algebra"}, resources_id="rs-7")
     opened = (
         await store.open_attempt(OpenRequest(rollout_id="r1", try_number=1, execution="e1", worker_id="w1"))

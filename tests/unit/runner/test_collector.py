@@ -8,10 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relight.emitter import emit_message, emit_reward
+from relight.emitter.emit import reward_attributes, reward_dimensions
+from relight.emitter.scope import make_span
 from relight.runner.captured_output import OutputTail
 from relight.runner.collector import Collector
-from relight.runner.exit_report import ExitReport
+from relight.runner.fork_server_reports import ExitReport
+from relight.semconv import AGL_ANNOTATION
 from relight.types.rollout import FailureClass
 from tests.unit.runner.support import call
 
@@ -24,7 +26,7 @@ def _collector(*messages: dict[str, Any], **options: Any) -> Collector:
 
 
 def _reward(value: float) -> dict[str, Any]:
-    return {"op": "span", "span": emit_reward(value)}
+    return {"op": "span", "span": make_span(AGL_ANNOTATION, reward_attributes(reward_dimensions(value)))}
 
 
 def test_the_returned_reward_counts_more_than_what_was_emitted_before() -> None:
@@ -75,7 +77,7 @@ def test_a_second_result_is_ignored() -> None:
         (ExitReport(lost="gone"), 100, FailureClass.INFRASTRUCTURE),
     ],
 )
-def test_a_death_is_told_by_its_evidence(report: ExitReport, limit: int | None, expected: FailureClass) -> None:
+def test_a_death_is_classified_by_its_evidence(report: ExitReport, limit: int | None, expected: FailureClass) -> None:
     outcome = _collector(memory_limit_bytes=limit).outcome(report, OutputTail())
     assert (outcome.kind, outcome.failure_class) == ("died", expected)
 
@@ -88,14 +90,14 @@ json = st.recursive(
 messages = st.fixed_dictionaries(
     {"op": st.sampled_from(["span", "result", "error", "output", "dropped", "nonsense"])},
     optional={
-        "span": json | st.builds(lambda text: emit_message(text), st.text(max_size=5)),
+        "span": json | st.builds(lambda text: make_span("message", {"text": text}), st.text(max_size=5)),
         **dict.fromkeys(("value", "invalid", "rewards", "error", "text", "out_of_memory"), json),
     },
 )
 
 
 @given(st.lists(messages, max_size=6))
-def test_no_message_breaks_it(sent: list[dict[str, Any]]) -> None:
+def test_no_message_breaks_the_collector(sent: list[dict[str, Any]]) -> None:
     outcome = _collector(*sent).outcome(ExitReport(code=0))
     assert outcome.kind in ("returned", "raised", "died")
     assert outcome.reward is None or isinstance(outcome.reward, float)

@@ -12,7 +12,7 @@ seconds = st.floats(0.01, 1000).map(lambda value: round(value, 2))
 events = st.lists(st.tuples(seconds, st.sampled_from(["progress", "wait", "nothing"])), max_size=20)
 
 
-def test_without_limits_nothing_is_ever_due() -> None:
+def test_without_limits_no_deadline_passes() -> None:
     deadlines = Deadlines.of(RolloutConfig(), started=0.0)
     assert deadlines.next_at is None
     assert deadlines.due(1e9) is None
@@ -25,19 +25,19 @@ def test_an_attempt_times_out_whatever_it_does() -> None:
     assert deadlines.describe(FailureClass.TIMEOUT) == "ran longer than timeout_seconds=10"
 
 
-def test_silence_counts_from_the_last_sign_of_life() -> None:
+def test_the_heartbeat_deadline_counts_from_the_last_heartbeat() -> None:
     deadlines = Deadlines(started=0.0, unresponsive_seconds=5.0)
     assert deadlines.due(5.0) is FailureClass.UNRESPONSIVE
     assert deadlines.progressed(4.0).due(8.9) is None
     assert deadlines.progressed(4.0).due(9.0) is FailureClass.UNRESPONSIVE
 
 
-def test_a_late_report_of_an_early_sign_of_life_changes_nothing() -> None:
+def test_a_late_report_of_an_early_heartbeat_changes_nothing() -> None:
     deadlines = Deadlines(started=0.0, unresponsive_seconds=5.0).progressed(4.0)
     assert deadlines.progressed(2.0) == deadlines
 
 
-def test_platform_time_before_a_sign_of_life_does_not_stretch_the_silence_after_it() -> None:
+def test_platform_time_before_a_heartbeat_does_not_extend_the_deadline_after_it() -> None:
     deadlines = Deadlines(started=0.0, unresponsive_seconds=5.0).excluding(100.0).progressed(101.0)
     assert deadlines.unresponsive_at == 106.0
     assert deadlines.excluding(103.0).unresponsive_at == 109.0
@@ -76,7 +76,7 @@ def test_no_deadline_passes_before_the_agent_itself_has_used_up_its_time(
 
 
 @given(seconds, seconds, seconds)
-def test_looking_again_at_next_at_is_soon_enough(timeout: float, unresponsive: float, progress: float) -> None:
+def test_a_check_at_next_at_finds_every_deadline(timeout: float, unresponsive: float, progress: float) -> None:
     deadlines = Deadlines(0.0, timeout, unresponsive).progressed(progress)
     assert deadlines.next_at is not None
     assert deadlines.due(deadlines.next_at) is not None
@@ -84,7 +84,7 @@ def test_looking_again_at_next_at_is_soon_enough(timeout: float, unresponsive: f
 
 
 @given(lives=st.lists(st.lists(st.floats(0, 100), max_size=5), max_size=5))
-def test_a_counter_that_starts_again_loses_nothing_of_what_was_read(lives: list[list[float]]) -> None:
+def test_a_counter_that_restarts_keeps_what_was_read(lives: list[list[float]]) -> None:
     total, expected = GrowingTotal(), 0.0
     seen = 0.0
     for life in lives:

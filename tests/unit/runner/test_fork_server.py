@@ -15,7 +15,7 @@ from relight.errors import AgentLoadError
 from relight.processes import linux
 from relight.runner.agent_environment import agent_environment
 from relight.runner.process_isolation import IsolatedRunner
-from tests.unit.runner.support import FILE, NASTY, call
+from tests.unit.runner.support import FILE, MISBEHAVING, call
 
 RUNNER = """
 import asyncio, sys
@@ -53,19 +53,19 @@ def _module(directory: Path, text: str) -> str:
     return f"{path}:agent"
 
 
-async def test_a_missing_attribute_is_named_with_its_likeness() -> None:
+async def test_a_missing_attribute_is_named_with_a_similar_one() -> None:
     message = await _refused(f"{FILE}:wel")
     assert "has no attribute 'wel'; did you mean 'well'" in message
 
 
-async def test_an_import_that_raises_is_told_in_one_line(tmp_path: Path) -> None:
+async def test_an_import_that_raises_is_reported_in_one_line(tmp_path: Path) -> None:
     message = await _refused(_module(tmp_path, "import os\n\nos.environ['NO_SUCH_KEY']\n"))
     assert message.startswith(f"agent '{tmp_path}/its_agent.py:agent': importing it raised KeyError: 'NO_SUCH_KEY'")
     assert "its_agent.py, line 3" in message
     assert "\n" not in message
 
 
-async def test_an_import_that_exits_is_told(tmp_path: Path) -> None:
+async def test_an_import_that_exits_is_reported(tmp_path: Path) -> None:
     assert "importing it raised SystemExit: 3" in await _refused(_module(tmp_path, "import sys; sys.exit(3)"))
 
 
@@ -76,7 +76,7 @@ async def test_an_import_that_exits_is_told(tmp_path: Path) -> None:
         ("import os; print('last words', flush=True); os._exit(4)", "importing exited with 4; last words"),
     ],
 )
-async def test_an_import_that_takes_the_process_with_it_is_told(tmp_path: Path, text: str, says: str) -> None:
+async def test_an_import_that_kills_the_process_is_reported(tmp_path: Path, text: str, says: str) -> None:
     assert says in await _refused(_module(tmp_path, text))
 
 
@@ -93,7 +93,7 @@ def agent(task): ...
     assert "inside of the agent function" in message
 
 
-async def test_a_thread_that_ends_with_the_import_is_no_harm(tmp_path: Path) -> None:
+async def test_a_thread_that_ends_with_the_import_is_accepted(tmp_path: Path) -> None:
     text = """
 import threading
 
@@ -106,20 +106,20 @@ def agent(task): return 1
         assert (await runner.call(call("agent"))).reward == 1.0
 
 
-async def test_a_file_that_no_longer_imports_fails_the_next_template(tmp_path: Path) -> None:
+async def test_a_file_that_no_longer_imports_fails_the_next_fork_server(tmp_path: Path) -> None:
     reference = _module(tmp_path, "def agent(task): return 1\n")
     async with IsolatedRunner([reference]) as runner:
         pid = (await runner.start()).pid
         _module(tmp_path, "def agent(tusk): return 1\n")
         os.kill(pid, signal.SIGKILL)
-        await runner._keeper._template._process.wait()  # pyright: ignore
+        await runner._supervisor._server._process.wait()  # pyright: ignore
         with pytest.raises(AgentLoadError, match="must be called 'task'"):
             await runner.call(call("agent"))
         _module(tmp_path, "def agent(task): return 2\n")
         assert (await runner.call(call("agent"))).reward == 2.0
 
 
-async def test_children_that_a_module_starts_at_import_are_left_alone(tmp_path: Path) -> None:
+async def test_children_that_a_module_starts_at_import_are_not_killed(tmp_path: Path) -> None:
     text = """
 import subprocess
 
@@ -134,7 +134,7 @@ def agent(task): return helper.pid
     assert not linux.alive(pid)
 
 
-async def test_a_runner_that_is_killed_takes_template_and_attempts_with_it(tmp_path: Path) -> None:
+async def test_fork_server_and_attempts_end_when_their_runner_is_killed(tmp_path: Path) -> None:
     noted = tmp_path / "pids"
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", RUNNER, str(FILE), str(noted)), stdout=asyncio.subprocess.PIPE
@@ -160,10 +160,10 @@ def test_the_environment_of_agents_is_an_allow_list() -> None:
         "OMP_NUM_THREADS": "4",
         "SEARCH": "x",
     }
-    made = agent_environment(own, ["SEARCH", "ABSENT", "OMP_NUM_THREADS"], "1")
+    made = agent_environment(own, ["SEARCH", "ABSENT", "OMP_NUM_THREADS"])
     threads = {name: value for name, value in made.items() if name.endswith("_THREADS")}
     rest = {name: value for name, value in made.items() if name not in threads}
-    assert rest == {"PATH": "/bin", "PYTHONPATH": "src", "LC_ALL": "C", "SEARCH": "x", "RELIGHT_TEMPLATE": "1"}
+    assert rest == {"PATH": "/bin", "PYTHONPATH": "src", "LC_ALL": "C", "SEARCH": "x"}
     assert threads.pop("OMP_NUM_THREADS") == "4"
     assert set(threads.values()) == {"1"}
 
@@ -185,7 +185,7 @@ async def main():
 asyncio.run(main())
 """
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", script, NASTY[0]), stdout=asyncio.subprocess.PIPE
+        *(sys.executable, "-c", script, MISBEHAVING[0]), stdout=asyncio.subprocess.PIPE
     )
     out, _ = await process.communicate()
     own, template = map(int, out.split())

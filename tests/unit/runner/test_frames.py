@@ -28,7 +28,7 @@ def test_a_message_longer_than_a_datagram_arrives_whole() -> None:
 
 @given(st.lists(st.integers(0, 3 * frames.CHUNK_BYTES + 1), min_size=1, max_size=4), st.randoms(use_true_random=False))
 @settings(deadline=None, max_examples=50)
-def test_messages_survive_any_interleaving_of_their_senders(lengths: list[int], random: object) -> None:
+def test_messages_arrive_whole_under_any_interleaving_of_senders(lengths: list[int], random: object) -> None:
     payloads = [bytes([n]) * length for n, length in enumerate(lengths)]
     streams = [list(frames.split(payload)) for payload in payloads]
     assembler, arrived = frames.Assembler(), []
@@ -41,7 +41,7 @@ def test_messages_survive_any_interleaving_of_their_senders(lengths: list[int], 
 
 
 @given(st.binary(max_size=200))
-def test_garbage_is_a_frame_error_or_a_message_and_nothing_else(datagram: bytes) -> None:
+def test_random_bytes_are_a_frame_error_or_a_message(datagram: bytes) -> None:
     assembler = frames.Assembler()
     try:
         message = assembler.feed(datagram)

@@ -130,7 +130,7 @@ def never_answers(server: Server) -> Talk:
     return talk
 
 
-async def test_requests_arrive_as_they_were_sent_but_for_the_host_and_answers_too() -> None:
+async def test_requests_and_answers_pass_unchanged_except_for_the_host() -> None:
     async with serving(answers) as (server, relay), relay.followed(opened(server)) as log:
         assert log.base_url.startswith("http://127.0.0.1:")
         assert log.base_url.endswith("/rollout/r1/attempt/at-1/v1")
@@ -138,7 +138,7 @@ async def test_requests_arrive_as_they_were_sent_but_for_the_host_and_answers_to
         body = b'{"text": "\r\nhost: mine"}' + b"x" * 3_000_000
         async with aiohttp.ClientSession() as session:
             assert [await ask(session, log, body) for _ in range(2)] == [b"{}"] * 2
-        assert await log.trouble() is None
+        assert await log.lost_call() is None
     for request in server.requests:
         head, _, sent = request.partition(b"\r\n\r\n")
         assert sent == body
@@ -163,10 +163,10 @@ async def test_a_stream_passes_piece_by_piece() -> None:
             assert await answer.content.readexactly(3) == b"one"
             read.set()
             assert await answer.content.read() == b"two"
-        assert await log.trouble() is None
+        assert await log.lost_call() is None
 
 
-async def test_a_connection_that_the_gateway_closes_between_two_calls_is_no_trouble() -> None:
+async def test_a_connection_that_the_gateway_closes_between_two_calls_is_no_lost_call() -> None:
     async with serving(answers_once_a_connection) as (server, relay), relay.followed(opened(server)) as log:
         reader, writer = await connected(log)
         async with asyncio.timeout(20):
@@ -175,10 +175,10 @@ async def test_a_connection_that_the_gateway_closes_between_two_calls_is_no_trou
                 assert await reader.readexactly(len(ANSWER)) == ANSWER
                 await asyncio.sleep(0.05)
         writer.close()
-        assert await log.trouble() is None
+        assert await log.lost_call() is None
 
 
-async def test_a_call_on_a_connection_from_before_the_gateway_was_away_is_trouble() -> None:
+async def test_a_call_on_a_connection_from_before_an_outage_of_the_gateway_is_lost() -> None:
     async with serving(answers_once_a_connection) as (server, relay), relay.followed(opened(server)) as log:
         reader, writer = await connected(log)
         async with asyncio.timeout(20):
@@ -189,7 +189,7 @@ async def test_a_call_on_a_connection_from_before_the_gateway_was_away_is_troubl
             writer.write(head_of(log, 2) + b"{}")
             assert await reader.read() == b""
         writer.close()
-        assert await log.trouble() == "was refused"
+        assert await log.lost_call() == "was refused"
 
 
 async def test_of_equal_calls_that_were_cut_at_once_each_must_be_answered() -> None:
@@ -208,12 +208,12 @@ async def test_of_equal_calls_that_were_cut_at_once_each_must_be_answered() -> N
             ended = await asyncio.gather(ask(session, log), ask(session, log), return_exceptions=True)
             assert all(isinstance(one, aiohttp.ClientError) for one in ended)
             assert await ask(session, log) == b"{}"
-            assert await log.trouble() == "was cut"
+            assert await log.lost_call() == "was cut"
             assert await ask(session, log) == b"{}"
-        assert await log.trouble() is None
+        assert await log.lost_call() is None
 
 
-async def test_a_call_that_is_lost_again_and_again_and_answered_at_last_is_no_trouble() -> None:
+async def test_a_call_that_is_answered_after_several_losses_is_no_lost_call() -> None:
     def cuts_the_first_three(server: Server) -> Talk:
         async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await server.request(reader)
@@ -228,10 +228,18 @@ async def test_a_call_that_is_lost_again_and_again_and_answered_at_last_is_no_tr
                 with pytest.raises(aiohttp.ClientError):
                     await ask(session, log)
             assert await ask(session, log) == b"{}"
-        assert await log.trouble() is None
+        assert await log.lost_call() is None
 
 
-async def test_a_body_that_waits_to_be_asked_for_is_when_the_gateway_is_away_and_its_call_is_known_again() -> None:
+async def test_spans_that_are_lost_on_the_way_are_no_lost_model_call() -> None:
+    async with serving(cuts_the_first) as (server, relay), relay.followed(opened(server)) as log:
+        async with aiohttp.ClientSession() as session, asyncio.timeout(20):
+            with pytest.raises(aiohttp.ClientError):
+                await session.post(f"{log.base_url.removesuffix('/v1')}/v1/traces", data=b"spans")
+        assert await log.lost_call() is None
+
+
+async def test_a_body_held_for_a_continue_is_sent_when_the_gateway_is_down_and_its_call_is_recognized_again() -> None:
     async with serving(answers) as (server, relay), asyncio.timeout(20):
         url = server.url
         server.stop()
@@ -244,7 +252,7 @@ async def test_a_body_that_waits_to_be_asked_for_is_when_the_gateway_is_away_and
             await server.start(urlsplit(url).port)
             async with aiohttp.ClientSession() as session:
                 await ask(session, log, b"{}")
-            assert await log.trouble() is None
+            assert await log.lost_call() is None
 
 
 @pytest.mark.parametrize(
@@ -257,7 +265,7 @@ async def test_a_body_that_waits_to_be_asked_for_is_when_the_gateway_is_away_and
         (b"HTTP/1.1 429 Later\r\n", None),
     ],
 )
-async def test_what_stands_before_the_gateway_speaks_for_one_that_is_away(head: bytes, fate: str | None) -> None:
+async def test_a_proxys_5xx_answer_counts_as_a_lost_call(head: bytes, fate: str | None) -> None:
     def says_so(server: Server) -> Talk:
         async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await server.request(reader)
@@ -268,10 +276,10 @@ async def test_what_stands_before_the_gateway_speaks_for_one_that_is_away(head: 
     async with serving(says_so) as (server, relay), relay.followed(opened(server)) as log:
         async with aiohttp.ClientSession() as session:
             assert await ask(session, log) == b"{}"
-        assert await log.trouble() == fate
+        assert await log.lost_call() == fate
 
 
-async def test_an_answer_that_ends_with_its_connection_is_one() -> None:
+async def test_an_answer_that_ends_with_its_connection_is_complete() -> None:
     def ends(server: Server) -> Talk:
         async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await server.request(reader)
@@ -282,20 +290,20 @@ async def test_an_answer_that_ends_with_its_connection_is_one() -> None:
     async with serving(ends) as (server, relay), relay.followed(opened(server)) as log:
         async with aiohttp.ClientSession() as session, asyncio.timeout(20):
             assert await ask(session, log) == b"some words"
-        assert await log.trouble() is None
+        assert await log.lost_call() is None
 
 
 @pytest.mark.parametrize(("again", "fate"), [(b'{"a": 1}', None), (b'{"a": 2}', "was cut")])
-async def test_a_call_that_was_cut_is_trouble_until_the_same_one_is_answered(again: bytes, fate: str | None) -> None:
+async def test_a_call_that_was_cut_is_lost_until_the_same_one_is_answered(again: bytes, fate: str | None) -> None:
     async with serving(cuts_the_first) as (server, relay), relay.followed(opened(server)) as log:
         async with aiohttp.ClientSession() as session:
             with pytest.raises(aiohttp.ClientError):
                 await ask(session, log, b'{"a": 1}')
             assert await ask(session, log, again) == b"{}"
-        assert await log.trouble() == fate
+        assert await log.lost_call() == fate
 
 
-async def test_a_call_that_is_cut_in_the_middle_of_its_request_is_known_again() -> None:
+async def test_a_call_that_is_cut_in_the_middle_of_its_request_is_recognized_again() -> None:
     def cuts_at_the_head(server: Server) -> Talk:
         async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             head = await reader.readuntil(b"\r\n\r\n")
@@ -316,31 +324,31 @@ async def test_a_call_that_is_cut_in_the_middle_of_its_request_is_known_again() 
             ended = await reader.read(len(ANSWER))
             writer.close()
         assert ended == ANSWER
-        assert await log.trouble() is None
+        assert await log.lost_call() is None
 
 
-async def test_a_call_that_is_refused_is_trouble() -> None:
+async def test_a_refused_call_is_lost() -> None:
     async with serving(answers) as (server, relay):
         away = opened(server).model_copy(update={"base_url": "http://127.0.0.1:9/rollout/r1/attempt/at-1/v1"})
         async with relay.followed(away) as log, aiohttp.ClientSession() as session:
             with pytest.raises(aiohttp.ClientError):
                 await ask(session, log)
-            assert await log.trouble() == "was refused"
+            assert await log.lost_call() == "was refused"
 
 
 @pytest.mark.parametrize("there", [True, False])
-async def test_a_call_that_is_open_at_the_end_is_trouble_where_the_gateway_is_away(there: bool) -> None:
+async def test_a_call_that_is_open_at_the_end_is_lost_if_the_gateway_is_down(there: bool) -> None:
     async with serving(never_answers) as (server, relay), relay.followed(opened(server)) as log:
         _, writer = await connected(log)
         writer.write(head_of(log, 2) + b"{}")
         async with asyncio.timeout(20):
             await server.asked.wait()
         server.there = there
-        assert await log.trouble() == (None if there else "got no answer")
+        assert await log.lost_call() == (None if there else "got no answer")
         writer.close()
 
 
-async def test_a_call_that_was_cut_is_trouble_though_its_agent_did_not_wait_for_the_answer_to_its_repetition() -> None:
+async def test_a_call_that_was_cut_is_lost_though_its_agent_did_not_wait_for_the_answer_to_its_repetition() -> None:
     def cuts_and_sleeps(server: Server) -> Talk:
         async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await server.request(reader)
@@ -356,24 +364,24 @@ async def test_a_call_that_was_cut_is_trouble_though_its_agent_did_not_wait_for_
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(ask(session, log), 0.1)
         await asyncio.sleep(0.05)
-        assert await log.trouble() == "was cut"
+        assert await log.lost_call() == "was cut"
 
 
-async def test_calls_are_put_down_to_the_attempt_that_their_path_names() -> None:
+async def test_calls_are_attributed_to_the_attempt_in_their_path() -> None:
     async with (
         serving(cuts_the_first) as (server, relay),
-        relay.followed(opened(server)) as unlucky,
+        relay.followed(opened(server)) as failing,
         relay.followed(opened(server, "at-2")) as other,
         aiohttp.ClientSession() as session,
     ):
         with pytest.raises(aiohttp.ClientError):
-            await ask(session, unlucky)
+            await ask(session, failing)
         assert await ask(session, other) == b"{}"
-        assert (await unlucky.trouble(), await other.trouble()) == ("was cut", None)
+        assert (await failing.lost_call(), await other.lost_call()) == ("was cut", None)
 
 
 @pytest.mark.parametrize("said", [b"hello\r\n\r\n!", b"\x16\x03\x01 as TLS begins!"])
-async def test_what_is_no_http_is_passed_on_and_not_judged(said: bytes) -> None:
+async def test_traffic_that_is_not_http_passes_and_counts_as_no_call(said: bytes) -> None:
     def echoes(server: Server) -> Talk:
         async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             writer.write(await reader.readuntil(b"!"))
@@ -384,11 +392,11 @@ async def test_what_is_no_http_is_passed_on_and_not_judged(said: bytes) -> None:
         reader, writer = await connected(log)
         writer.write(said)
         assert await reader.read(100) == said
-        assert await log.trouble() is None
+        assert await log.lost_call() is None
         writer.close()
 
 
-async def test_an_answer_that_comes_before_all_of_its_request_is_one() -> None:
+async def test_an_answer_before_the_end_of_its_request_counts() -> None:
     def refuses_the_head(server: Server) -> Talk:
         async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await reader.readuntil(b"\r\n\r\n")
@@ -407,10 +415,10 @@ async def test_an_answer_that_comes_before_all_of_its_request_is_one() -> None:
             writer.write(b'{"a": 1}' + head_of(log, 2) + b"{}")
             assert await reader.readexactly(len(ANSWER)) == ANSWER
         writer.close()
-        assert await log.trouble() is None
+        assert await log.lost_call() is None
 
 
-def test_models_among_the_resources_that_are_at_the_gateway_are_reached_through_the_relay_too() -> None:
+def test_models_of_resources_at_the_gateway_are_reached_through_the_relay_too() -> None:
     gateway, elsewhere = "http://10.0.0.1:4748", "https://models.example/v1"
     attempt = OpenedAttempt(
         rollout_id="r1",

@@ -13,9 +13,9 @@ from temporalio.testing import ActivityEnvironment
 from relight.errors import ConflictError
 from relight.runner.attempt_activity import RunnerActivities
 from relight.runner.gateway_probe import GatewayProbe
-from relight.runner.grading_activity import MOST_TRIES, GradingActivities
+from relight.runner.grading_activity import MAX_TRIES, GradingActivities
 from relight.runner.process_isolation import IsolatedRunner
-from relight.store.memory.attempts import MemoryStore
+from relight.store.memory.attempts import MemoryAttemptStore
 from relight.types.payloads import AttemptInput, GradeInput, RolloutResult
 from relight.types.rollout import FailureClass
 from relight.types.wire import GradingRequest, OpenedAttempt, OpenRequest
@@ -44,7 +44,7 @@ async def served() -> AsyncGenerator[IsolatedRunner]:
         yield started
 
 
-async def awaiting_grading(store: MemoryStore) -> OpenedAttempt:
+async def awaiting_grading(store: MemoryAttemptStore) -> OpenedAttempt:
     """An attempt with one call, which waits for its grader."""
     store.add_run("demo", grader="judge")
     store.add_rollout("r1", input={"question": "7*8"})
@@ -63,10 +63,10 @@ def grade_of(attempt: OpenedAttempt, grader: str) -> GradeInput:
 
 
 @pytest.mark.parametrize(("grader", "reward"), [("judge", 0.875), ("judge_async", 0.5)])
-async def test_a_grader_sees_task_calls_and_output_and_its_number_is_the_reward(
+async def test_a_grader_gets_task_calls_and_output_and_returns_the_reward(
     served: IsolatedRunner, grader: str, reward: float
 ) -> None:
-    store = MemoryStore()
+    store = MemoryAttemptStore()
     attempt = await awaiting_grading(store)
     outcome = await GradingActivities(store, served).grade(grade_of(attempt, grader))
     assert (outcome.succeeded, outcome.reward, outcome.failure_class) == (True, reward, None)
@@ -74,12 +74,22 @@ async def test_a_grader_sees_task_calls_and_output_and_its_number_is_the_reward(
     assert (row.ended, row.grader, row.output) == (True, grader, "thinking\n")
 
 
-async def test_what_a_grader_gives_by_name_and_says_beside_it_is_kept(served: IsolatedRunner) -> None:
-    store = MemoryStore()
+async def test_named_rewards_and_feedback_of_a_grader_are_kept(served: IsolatedRunner) -> None:
+    store = MemoryAttemptStore()
     attempt = await awaiting_grading(store)
     outcome = await GradingActivities(store, served).grade(grade_of(attempt, "judge_by_name"))
     row = store.attempt(attempt.attempt_id)
     assert (outcome.reward, row.dimensions, row.feedback) == (0.5, {"exact": 0.5, "short": 1.0}, "too long")
+
+
+async def test_a_regrade_brings_the_primary_reward_and_fifteen_more_of_many(served: IsolatedRunner) -> None:
+    store = MemoryAttemptStore()
+    attempt = await awaiting_grading(store)
+    grading = GradingActivities(store, served)
+    result = await ActivityEnvironment().run(grading.regrade_attempt, grade_of(attempt, "judge_by_many_names"))
+    assert result.named is not None
+    assert list(result.named.dimensions) == ["part-19", *(f"part-{number:02d}" for number in range(15))]
+    assert (result.reward, store.attempt(attempt.attempt_id).ended) == (19 / 16, False)
 
 
 @pytest.mark.parametrize(
@@ -94,10 +104,10 @@ async def test_what_a_grader_gives_by_name_and_says_beside_it_is_kept(served: Is
         ("hangs", "grader 'hangs': gave no reward within 0.5 s"),
     ],
 )
-async def test_a_grader_that_gives_no_number_fails_the_attempt_as_a_platform_failure(
+async def test_a_grader_without_a_valid_reward_fails_the_attempt_as_a_platform_failure(
     served: IsolatedRunner, grader: str, message: str
 ) -> None:
-    store = MemoryStore()
+    store = MemoryAttemptStore()
     attempt = await awaiting_grading(store)
     timeout = 0.5 if grader == "hangs" else 60
     outcome = await GradingActivities(store, served, timeout).grade(grade_of(attempt, grader))
@@ -108,7 +118,7 @@ async def test_a_grader_that_gives_no_number_fails_the_attempt_as_a_platform_fai
 
 
 async def test_grading_twice_is_grading_once(served: IsolatedRunner) -> None:
-    store = MemoryStore()
+    store = MemoryAttemptStore()
     attempt = await awaiting_grading(store)
     grading = GradingActivities(store, served)
     first = await grading.grade(grade_of(attempt, "judge"))
@@ -116,7 +126,7 @@ async def test_grading_twice_is_grading_once(served: IsolatedRunner) -> None:
 
 
 async def test_what_a_newer_attempt_superseded_is_not_graded(served: IsolatedRunner) -> None:
-    store = MemoryStore()
+    store = MemoryAttemptStore()
     attempt = await awaiting_grading(store)
     await store.open_attempt(OpenRequest(rollout_id="r1", try_number=1, execution="y", worker_id="w"))
     outcome = await GradingActivities(store, served).grade(grade_of(attempt, "judge"))
@@ -126,16 +136,16 @@ async def test_what_a_newer_attempt_superseded_is_not_graded(served: IsolatedRun
         await GradingActivities(store, served).grade(stale)
 
 
-async def test_a_grader_that_takes_its_runner_with_it_every_time_is_given_up(served: IsolatedRunner) -> None:
-    store = MemoryStore()
+async def test_a_grader_that_kills_its_runner_every_time_is_given_up(served: IsolatedRunner) -> None:
+    store = MemoryAttemptStore()
     attempt = await awaiting_grading(store)
     environment = ActivityEnvironment()
-    environment.info = replace(environment.info, attempt=MOST_TRIES + 1)
+    environment.info = replace(environment.info, attempt=MAX_TRIES + 1)
     result = await environment.run(GradingActivities(store, served).grade_attempt, grade_of(attempt, "judge"))
     assert (result.failure_class, result.message) == ("grader_error", "grader 'judge': its runner was lost 10 times")
 
 
-async def run_attempt(store: MemoryStore, served: IsolatedRunner, agent: str) -> RolloutResult:
+async def run_attempt(store: MemoryAttemptStore, served: IsolatedRunner, agent: str) -> RolloutResult:
     activities = RunnerActivities(store, served, Reachable("http://127.0.0.1:9"), agent, "runner-1")
     return await ActivityEnvironment().run(
         activities.run_attempt, AttemptInput(rollout_id="r1", try_number=1, run="demo")
@@ -146,7 +156,7 @@ async def run_attempt(store: MemoryStore, served: IsolatedRunner, agent: str) ->
 async def test_an_agent_that_is_graded_leaves_its_attempt_open_whatever_it_returned(
     served: IsolatedRunner, agent: str
 ) -> None:
-    store = MemoryStore()
+    store = MemoryAttemptStore()
     store.add_run("demo", grader="judge_async")
     rollout = store.add_rollout("r1")
     result = await run_attempt(store, served, agent)
@@ -160,8 +170,8 @@ async def test_an_agent_that_is_graded_leaves_its_attempt_open_whatever_it_retur
     assert (graded.reward, graded.grader, rollout.reward) == (0.5, None, 0.5)
 
 
-async def test_an_agent_that_fails_is_not_left_to_its_grader(served: IsolatedRunner) -> None:
-    store = MemoryStore()
+async def test_a_failed_agent_is_not_graded(served: IsolatedRunner) -> None:
+    store = MemoryAttemptStore()
     store.add_run("demo", grader="judge")
     store.add_rollout("r1")
     result = await run_attempt(store, served, "fails")

@@ -20,10 +20,10 @@ def run(code: str) -> str:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
 
 
-def test_an_attempt_that_uses_openai_imports_nothing_of_it_any_more() -> None:
+def test_an_attempt_that_uses_openai_imports_no_further_module_of_it() -> None:
     assert run(CODE) == "[]"
 
 
-def test_clients_that_no_agent_uses_are_left_alone() -> None:
+def test_clients_that_no_agent_uses_are_not_imported() -> None:
     code = "import sys; from relight.runner.preload import import_lazy_parts as f; print(f(), 'openai' in sys.modules)"
     assert run(code) == "[] False"

@@ -10,19 +10,20 @@ import pytest
 import pytest_asyncio
 
 from relight.runner.shared_isolation import SharedRunner
+from relight.semconv import AGL_ANNOTATION, AGL_MESSAGE
 from relight.types.rollout import FailureClass
-from tests.unit.runner.support import NASTY, Seen, call
+from tests.unit.runner.support import MISBEHAVING, Seen, call
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shared() -> AsyncGenerator[SharedRunner]:
-    async with SharedRunner(NASTY, cancel_grace_seconds=0.5) as started:
+    async with SharedRunner(MISBEHAVING, cancel_grace_seconds=0.5) as started:
         yield started
 
 
-async def test_calls_share_one_process_and_keep_apart_what_they_print_emit_and_raise(shared: SharedRunner) -> None:
+async def test_calls_share_one_process_with_separate_output_spans_and_errors(shared: SharedRunner) -> None:
     async with asyncio.TaskGroup() as group:
         calls = [group.create_task(shared.call(call("raises", f"r-{n}", text=f"text {n}"))) for n in range(5)]
         more = [group.create_task(shared.call(call("well", f"w-{n}", reward=n / 10))) for n in range(5)]
@@ -44,7 +45,21 @@ async def test_sys_exit_ends_its_own_call_only(shared: SharedRunner, seen: Seen,
     assert quiet.result().reward == 0.75
 
 
-async def test_a_task_that_is_killed_leaves_its_neighbours_alone(
+async def test_a_span_that_may_be_of_several_attempts_is_counted_on_each_and_given_to_none(
+    shared: SharedRunner, seen: Seen, tmp_path: Path
+) -> None:
+    async with asyncio.TaskGroup() as group:
+        quiet = group.create_task(shared.call(call("neighbour", "n", go=str(tmp_path / "go")), on_span=seen))
+        await seen.ready.wait()
+        unclear = await shared.call(call("emits_without_a_context", "two"))
+        (tmp_path / "go").touch()
+    alone = await shared.call(call("emits_without_a_context", "one"))
+    assert (unclear.spans_dropped, len(unclear.spans)) == (1, 1)  # the reward
+    assert (quiet.result().spans_dropped, len(seen.spans)) == (1, 2)
+    assert (alone.spans_dropped, [span.name for span in alone.spans]) == (0, [AGL_MESSAGE, AGL_ANNOTATION])
+
+
+async def test_a_killed_call_does_not_affect_others_in_its_process(
     shared: SharedRunner, seen: Seen, tmp_path: Path
 ) -> None:
     quiet_seen = Seen()
@@ -53,14 +68,14 @@ async def test_a_task_that_is_killed_leaves_its_neighbours_alone(
         patient = group.create_task(shared.call(call("patient"), on_span=seen))
         await seen.ready.wait()
         await quiet_seen.ready.wait()
-        assert await shared.kill("at-1", FailureClass.CANCELLED, "somebody said so")
+        assert await shared.kill("at-1", FailureClass.CANCELLED, "on request")
         (tmp_path / "go").touch()
-    assert (patient.result().kind, patient.result().message) == ("killed", "somebody said so")
+    assert (patient.result().kind, patient.result().message) == ("killed", "on request")
     assert quiet.result().reward == 0.75
 
 
 @pytest.mark.parametrize("agent", ["stubborn", "busy", "busy_async", "thread_patient", "stops_itself"])
-async def test_one_that_ignores_its_cancellation_takes_the_process_and_the_rest_is_infrastructure(
+async def test_a_call_that_ignores_its_cancellation_ends_the_process_and_the_others_are_infrastructure(
     shared: SharedRunner, seen: Seen, tmp_path: Path, agent: str
 ) -> None:
     quiet_seen = Seen()
@@ -88,14 +103,12 @@ async def test_a_process_that_dies_fails_all_its_calls_as_infrastructure(
         assert "ended (exit code 7" in outcome.message
 
 
-async def test_a_call_that_was_alone_in_it_is_to_blame(shared: SharedRunner) -> None:
+async def test_a_process_death_counts_for_the_only_call_in_it(shared: SharedRunner) -> None:
     outcome = await shared.call(call("exits"))
     assert (outcome.kind, outcome.exit.code, outcome.failure_class) == ("died", 7, FailureClass.AGENT_ERROR)
 
 
-async def test_a_call_that_must_be_alone_gets_a_process_of_its_own(
-    shared: SharedRunner, seen: Seen, tmp_path: Path
-) -> None:
+async def test_an_isolated_call_gets_a_process_of_its_own(shared: SharedRunner, seen: Seen, tmp_path: Path) -> None:
     async with asyncio.TaskGroup() as group:
         quiet = group.create_task(shared.call(call("neighbour", "n", go=str(tmp_path / "go")), on_span=seen))
         await seen.ready.wait()
@@ -119,13 +132,13 @@ async def test_cancelling_the_call_cancels_the_agent(shared: SharedRunner, seen:
     assert (await shared.call(call("well"))).reward == 1.0
 
 
-async def test_much_output_is_cut_to_its_tail(shared: SharedRunner) -> None:
+async def test_long_output_is_cut_to_its_tail(shared: SharedRunner) -> None:
     outcome = await shared.call(call("prints", bytes=5_000_000))
     assert outcome.output_bytes > 4_900_000
     assert len(outcome.output.encode()) <= 64 * 1024
     assert outcome.output.endswith("the end \u2603\n")
 
 
-async def test_a_large_task_and_a_large_value_pass(shared: SharedRunner) -> None:
+async def test_a_large_task_and_a_large_result_pass(shared: SharedRunner) -> None:
     assert (await shared.call(call("well", text="x" * 5_000_000))).reward == 1.0
     assert (await shared.call(call("gives", what="text"))).failure_class is FailureClass.INVALID_REWARD

@@ -23,7 +23,7 @@ def bare_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TEMPORAL_CONFIG_FILE", str(tmp_path / "no-temporal.toml"))
 
 
-def test_the_last_addresses_are_taken_again_where_they_are_free(tmp_path: Path) -> None:
+def test_the_last_addresses_are_used_again_if_they_are_free(tmp_path: Path) -> None:
     last = {name: ports.any_free() for name in addresses.USUAL_PORTS}
     stack_file.write_stack(tmp_path, {"ports": last})
     decided = addresses.decide({"home": tmp_path}, POSTGRES)
@@ -35,7 +35,7 @@ def test_the_last_addresses_are_taken_again_where_they_are_free(tmp_path: Path) 
     assert decided.own_temporal
 
 
-def test_a_port_that_is_taken_by_now_is_replaced(tmp_path: Path) -> None:
+def test_a_port_that_is_now_in_use_is_replaced(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         taken = server.getsockname()[1]
         stack_file.write_stack(tmp_path, {"ports": {"store": taken}})
@@ -81,7 +81,7 @@ def test_a_given_address_that_is_in_use_is_refused(tmp_path: Path) -> None:
             addresses.decide({"home": tmp_path, "gateway_url": url}, POSTGRES)
 
 
-def test_children_of_an_embedded_server_see_no_settings_of_another(tmp_path: Path) -> None:
+def test_child_processes_with_an_embedded_server_get_no_settings_of_another(tmp_path: Path) -> None:
     decided = addresses.decide({"home": tmp_path}, POSTGRES)
     seen = addresses.environment(decided, {"TEMPORAL_API_KEY": "secret", "TEMPORAL_TLS": "true", "PATH": "/bin"})
     assert "TEMPORAL_API_KEY" not in seen
@@ -92,7 +92,7 @@ def test_children_of_an_embedded_server_see_no_settings_of_another(tmp_path: Pat
 
 
 @pytest.mark.parametrize("given", ["", "temporal.example:7233"])
-def test_children_and_other_processes_of_a_home_know_whose_the_temporal_server_is(
+def test_child_and_other_processes_of_a_home_know_whether_the_temporal_server_is_embedded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str
 ) -> None:
     monkeypatch.setenv("TEMPORAL_ADDRESS", given)

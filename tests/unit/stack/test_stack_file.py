@@ -61,7 +61,7 @@ def test_end_stops_the_holder_and_waits_for_it(tmp_path: Path) -> None:
     assert process.wait() < 0
 
 
-def test_end_of_nothing_is_nothing(tmp_path: Path) -> None:
+def test_ending_without_a_holder_does_nothing(tmp_path: Path) -> None:
     assert stack_file.end(tmp_path) is None
 
 

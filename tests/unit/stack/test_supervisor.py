@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -15,8 +13,6 @@ from pathlib import Path
 import pytest
 
 from relight.errors import StackError
-from relight.processes import child as child_process
-from relight.processes import parent_death_tie
 from relight.stack import supervisor
 from relight.stack.pidfd import open_process
 from relight.stack.supervisor import ManagedProcess, ProcessSupervisor, StackEvent
@@ -91,7 +87,7 @@ async def gone(pid: int) -> None:
         assert await asyncio.to_thread(process.ends, 10), f"process {pid} is still there"
 
 
-async def test_a_part_that_is_killed_is_started_again(part: ManagedProcess) -> None:
+async def test_a_killed_process_is_restarted(part: ManagedProcess) -> None:
     async with kept(part) as watched:
         await watched.until("ready")
         first = watched.keeper.pid
@@ -104,7 +100,7 @@ async def test_a_part_that_is_killed_is_started_again(part: ManagedProcess) -> N
         assert watched.keeper.restarts == 1
 
 
-async def test_what_a_dead_part_leaves_in_its_group_is_killed(part: ManagedProcess, tmp_path: Path) -> None:
+async def test_what_a_dead_process_leaves_in_its_group_is_killed(part: ManagedProcess, tmp_path: Path) -> None:
     script = f"sleep 61 & echo $! > {tmp_path / 'child'}; exec sleep 60"
 
     async def has_child(pid: int) -> bool:
@@ -119,7 +115,7 @@ async def test_what_a_dead_part_leaves_in_its_group_is_killed(part: ManagedProce
         await gone(child)
 
 
-async def test_stop_asks_first(part: ManagedProcess, tmp_path: Path) -> None:
+async def test_stop_sends_sigterm_first(part: ManagedProcess, tmp_path: Path) -> None:
     script = (
         f"trap 'echo bye > {tmp_path / 'said'}; exit 0' TERM; echo > {tmp_path / 'up'}; while :; do sleep 0.01; done"
     )
@@ -133,7 +129,7 @@ async def test_stop_asks_first(part: ManagedProcess, tmp_path: Path) -> None:
     assert watched.events[-1].kind == "stopped"
 
 
-async def test_a_part_that_does_not_obey_is_killed(part: ManagedProcess, tmp_path: Path) -> None:
+async def test_a_process_that_ignores_sigterm_is_killed(part: ManagedProcess, tmp_path: Path) -> None:
     script = f"trap '' TERM; echo > {tmp_path / 'up'}; while :; do sleep 0.01; done"
 
     async def is_up(pid: int) -> bool:
@@ -147,7 +143,7 @@ async def test_a_part_that_does_not_obey_is_killed(part: ManagedProcess, tmp_pat
     assert not alive(pid)
 
 
-async def test_bad_input_ends_the_boot_at_once_with_the_part_s_own_words(part: ManagedProcess) -> None:
+async def test_bad_input_ends_the_boot_at_once_with_the_processs_own_message(part: ManagedProcess) -> None:
     refusing = replace(part, command=["sh", "-c", "echo 'error: no agent x.y' >&2; exit 2"], ready=never)
     async with kept(refusing) as watched:
         with pytest.raises(
@@ -157,22 +153,17 @@ async def test_bad_input_ends_the_boot_at_once_with_the_part_s_own_words(part: M
     assert watched.keeper.restarts == 0
 
 
-async def test_a_part_that_keeps_dying_at_boot_is_given_up(
-    part: ManagedProcess, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(supervisor, "FIRST_DELAY_SECONDS", 0.01)
-    async with kept(replace(part, command=["sh", "-c", "echo broken; exit 7"], ready=never)) as watched:
+async def test_a_process_that_keeps_dying_at_boot_is_given_up(part: ManagedProcess) -> None:
+    dying = replace(part, command=["sh", "-c", "echo broken; exit 7"], ready=never, first_delay_seconds=0.01)
+    async with kept(dying) as watched:
         with pytest.raises(StackError, match="exit status 7: broken"):
             await asyncio.wait_for(watched.keeper.failure, 20)
     assert len(watched.of("starting")) == supervisor.BOOT_TRIES
 
 
-async def test_a_part_that_was_ready_once_is_never_given_up(
-    part: ManagedProcess, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(supervisor, "FIRST_DELAY_SECONDS", 0.01)
-    monkeypatch.setattr(supervisor, "LONGEST_DELAY_SECONDS", 0.01)
-    async with kept(replace(part, command=["sh", "-c", "sleep 0.05; exit 2"])) as watched:
+async def test_a_process_that_was_ready_once_is_always_restarted(part: ManagedProcess) -> None:
+    delays = {"first_delay_seconds": 0.01, "longest_delay_seconds": 0.01}
+    async with kept(replace(part, command=["sh", "-c", "sleep 0.05; exit 2"], **delays)) as watched:
         await watched.until("restarting", supervisor.BOOT_TRIES + 2)
         assert not watched.keeper.failure.done()
 
@@ -198,71 +189,25 @@ async def test_the_log_is_for_its_owner_alone(part: ManagedProcess) -> None:
         assert part.log.stat().st_mode & 0o777 == 0o600
 
 
-PARENT = """
-import subprocess, sys, time
-from relight.processes.child import tied_to_parent
-import signal
-child = subprocess.Popen(tied_to_parent(["sleep", "60"], signal.SIGKILL, None), start_new_session=True)
-print(child.pid, flush=True)
-time.sleep(60)
-"""
-
-
-async def test_a_tied_child_ends_when_its_parent_is_killed() -> None:
-    parent = await asyncio.create_subprocess_exec(sys.executable, "-c", PARENT, stdout=asyncio.subprocess.PIPE)
-    assert parent.stdout
-    child = int(await parent.stdout.readline())
-    assert alive(child)
-    parent.kill()
-    await parent.wait()
-    await gone(child)
-
-
-def test_a_tie_without_a_parent_does_not_run_the_command() -> None:
-    command = [sys.executable, "-I", "-S", str(parent_death_tie.__file__), "1", "9", "-", "echo", "ran"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert done.stdout == ""
-    assert "the parent process is gone" in done.stderr
-
-
 @pytest.mark.parametrize(("healthy_seconds", "delays"), [(60.0, [0.01, 0.02, 0.02]), (0.0, [0.01, 0.01, 0.01])])
-async def test_the_delay_doubles_up_to_its_limit_and_a_healthy_life_resets_it(
-    part: ManagedProcess, monkeypatch: pytest.MonkeyPatch, healthy_seconds: float, delays: list[float]
+async def test_the_delay_doubles_up_to_its_limit_and_a_healthy_period_resets_it(
+    part: ManagedProcess, healthy_seconds: float, delays: list[float]
 ) -> None:
-    monkeypatch.setattr(supervisor, "FIRST_DELAY_SECONDS", 0.01)
-    monkeypatch.setattr(supervisor, "LONGEST_DELAY_SECONDS", 0.02)
-    monkeypatch.setattr(supervisor, "HEALTHY_SECONDS", healthy_seconds)
-    async with kept(replace(part, command=["sh", "-c", "sleep 0.05; exit 2"])) as watched:
+    limits = {"first_delay_seconds": 0.01, "longest_delay_seconds": 0.02, "healthy_seconds": healthy_seconds}
+    async with kept(replace(part, command=["sh", "-c", "sleep 0.05; exit 2"], **limits)) as watched:
         await watched.until("restarting", 3)
         assert [event.data["restart_seconds"] for event in watched.of("restarting")[:3]] == delays
 
 
-@pytest.mark.parametrize(
-    ("status", "words"), [(0, "exit status 0"), (-9, "killed by SIGKILL"), (-99, "killed by signal 99")]
-)
-def test_exit_statuses_are_told_in_words(status: int, words: str) -> None:
-    assert child_process.describe_exit(status) == words
-
-
-def test_last_words_prefer_the_error_line(tmp_path: Path) -> None:
-    log = tmp_path / "x.log"
-    log.write_text("starting\nerror: no Postgres is set\nbye\n\n")
-    assert child_process.reason_in_log(log) == "no Postgres is set"
-    log.write_text("starting\nTraceback\nKeyError: 'x'\n")
-    assert child_process.reason_in_log(log) == "KeyError: 'x'"
-
-
-async def test_a_log_that_has_grown_long_is_put_aside(part: ManagedProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "LONGEST_LOG_BYTES", 10)
+async def test_a_long_log_is_rotated(part: ManagedProcess) -> None:
     part.log.write_text("what was said before")
-    async with kept(part) as watched:
+    async with kept(replace(part, longest_log_bytes=10)) as watched:
         await watched.until("ready")
     assert part.log.read_text() == ""
     assert part.log.with_name("part.old.log").read_text() == "what was said before"
 
 
-async def test_a_part_that_was_ready_is_shown_as_unresponsive_while_it_does_not_answer(part: ManagedProcess) -> None:
+async def test_a_ready_process_is_shown_as_unresponsive_while_it_does_not_answer(part: ManagedProcess) -> None:
     answering = True
 
     async def answers(pid: int) -> bool:
@@ -278,7 +223,7 @@ async def test_a_part_that_was_ready_is_shown_as_unresponsive_while_it_does_not_
         assert (watched.keeper.restarts, watched.keeper.ready.is_set()) == (0, True)
 
 
-async def test_a_part_that_others_told_to_shut_down_gets_one_signal_after_the_other_until_it_ends(
+async def test_a_server_that_is_shutting_down_gets_further_signals_until_it_ends(
     part: ManagedProcess, tmp_path: Path
 ) -> None:
     """A signal that it ignores is followed by the next; then it is started again."""

@@ -31,7 +31,7 @@ def environ(tmp_path: Path) -> dict[str, str]:
     return {"PATH": f"{tmp_path / 'path'}", "XDG_CACHE_HOME": str(tmp_path / "cache"), "HOME": str(tmp_path)}
 
 
-def test_the_one_on_path_comes_before_the_caches(tmp_path: Path, make: Maker, environ: dict[str, str]) -> None:
+def test_a_server_on_path_is_preferred_to_the_caches(tmp_path: Path, make: Maker, environ: dict[str, str]) -> None:
     on_path = make(tmp_path / "path" / "temporal", "1.31.2")
     make(tmp_path / "home" / "bin" / "temporal", "1.31.2")
     make(tmp_path / "cache" / "relight" / "temporal-1.8.2", "1.31.2")
@@ -39,7 +39,7 @@ def test_the_one_on_path_comes_before_the_caches(tmp_path: Path, make: Maker, en
     assert found == temporal_binary.Binary(on_path, "1.31.2", "PATH")
 
 
-def test_one_that_is_too_old_is_passed_over_and_said(tmp_path: Path, make: Maker, environ: dict[str, str]) -> None:
+def test_a_server_that_is_too_old_is_skipped_and_reported(tmp_path: Path, make: Maker, environ: dict[str, str]) -> None:
     old = make(tmp_path / "path" / "temporal", "1.28.3")
     cached = make(tmp_path / "cache" / "relight" / "temporal-1.8.2", "1.29.0")
     search = temporal_binary.find(tmp_path / "home", environ)
@@ -47,7 +47,9 @@ def test_one_that_is_too_old_is_passed_over_and_said(tmp_path: Path, make: Maker
     assert search.notes == [f"{old} is not used: its server is 1.28.3, and 1.29 or newer is needed"]
 
 
-def test_the_project_s_own_comes_before_the_shared_cache(tmp_path: Path, make: Maker, environ: dict[str, str]) -> None:
+def test_the_projects_own_server_is_preferred_to_the_shared_cache(
+    tmp_path: Path, make: Maker, environ: dict[str, str]
+) -> None:
     own = make(tmp_path / "home" / "bin" / "temporal", "1.30.0")
     make(tmp_path / "cache" / "relight" / "temporal-1.8.2", "1.31.0")
     assert temporal_binary.find(tmp_path / "home", environ).found == temporal_binary.Binary(own, "1.30.0", "project")
@@ -58,7 +60,7 @@ def test_a_half_written_download_is_not_used(tmp_path: Path, make: Maker, enviro
     assert temporal_binary.find(tmp_path / "home", environ).found is None
 
 
-def test_a_command_that_is_something_else_is_passed_over(tmp_path: Path, environ: dict[str, str]) -> None:
+def test_a_command_that_is_not_a_temporal_server_is_skipped(tmp_path: Path, environ: dict[str, str]) -> None:
     other = tmp_path / "path" / "temporal"
     other.parent.mkdir()
     other.write_text("#!/bin/sh\necho hello\n")
@@ -68,13 +70,13 @@ def test_a_command_that_is_something_else_is_passed_over(tmp_path: Path, environ
     assert search.notes == [f"{other} is not used: it does not name its server's version"]
 
 
-def test_a_build_without_go_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_build_without_go_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(RuntimeError, match="Go is not installed"):
         temporal_binary.build(tmp_path, tmp_path / "out", tmp_path / "scratch", tmp_path / "log")
 
 
-def test_a_build_that_fails_leaves_nothing_and_tells_its_last_words(
+def test_a_failed_build_leaves_nothing_and_shows_its_last_lines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go = tmp_path / "path" / "go"
@@ -93,7 +95,7 @@ def test_the_message_lists_every_way_to_get_a_server() -> None:
         assert way in temporal_binary.WAYS
 
 
-def test_it_needs_nothing_but_the_standard_library() -> None:
+def test_the_module_needs_only_the_standard_library() -> None:
     source = Path(temporal_binary.__file__).read_text()
     names = [line.split()[1] for line in source.splitlines() if line.startswith(("import ", "from "))]
     assert {name.split(".")[0] for name in names} <= sys.stdlib_module_names

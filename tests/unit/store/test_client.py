@@ -24,7 +24,6 @@ from relight.settings import Settings
 from relight.store.attempts.client import StoreClient
 from relight.store.attempts.plain_http_client import StoreLink
 from relight.store.client import LightningStoreClient
-from relight.transport import retrying_http
 from relight.transport.retrying_http import error_of
 from relight.types.wire import GenerationRecord, WorkerReport
 from tests.support.store_kit import MemoryKit, call, opened
@@ -67,7 +66,7 @@ class Script:
 
 
 @pytest.mark.parametrize("status", [502, 503, 504, 0])
-async def test_an_outage_is_waited_out_with_the_same_content(status: int) -> None:
+async def test_a_request_is_repeated_unchanged_after_an_outage(status: int) -> None:
     script = Script(status, status, 200)
     async with server(script) as url, StoreClient(url, "secret", retry_seconds=10) as client:
         await client.register_worker(REPORT)
@@ -89,7 +88,7 @@ async def test_an_outage_is_waited_out_with_the_same_content(status: int) -> Non
         (500, StoreError),
     ],
 )
-async def test_a_refusal_is_never_repeated_and_keeps_its_meaning(status: int, kind: type[RelightError]) -> None:
+async def test_a_refused_request_is_not_repeated_and_raises_its_error(status: int, kind: type[RelightError]) -> None:
     script = Script(status)
     async with server(script) as url, StoreClient(url, "secret") as client:
         with pytest.raises(kind, match=f"detail {status}") as caught:
@@ -106,13 +105,13 @@ async def test_retries_end_with_an_error_that_says_where_and_why() -> None:
     assert len(script.bodies) >= 2
 
 
-async def test_a_service_that_is_not_there_is_waited_for() -> None:
+async def test_a_service_that_is_not_up_is_waited_for() -> None:
     async with StoreClient("http://127.0.0.1:1", "secret", retry_seconds=0.1) as client:
         with pytest.raises(StoreError, match=r"no answer from the store service at http://127\.0\.0\.1:1"):
             await client.engines("demo")
 
 
-class Mute:
+class SilentServer:
     """Takes its first so many requests and answers none of them; the next ones it answers after a while."""
 
     def __init__(self, silent: int, seconds: float = 0.0) -> None:
@@ -130,47 +129,47 @@ class Mute:
 
 @pytest.mark.parametrize("client", [StoreClient, StoreLink])
 async def test_a_request_whose_connection_is_dead_is_soon_repeated_on_another(
-    client: type[StoreClient], monkeypatch: pytest.MonkeyPatch
+    client: type[StoreClient],
 ) -> None:
-    monkeypatch.setattr(retrying_http, "FIRST_REQUEST_SECONDS", 0.2)
-    mute = Mute(1)
-    async with server(mute) as url, client(url, "secret") as store, asyncio.timeout(10):
+    silent = SilentServer(1)
+    async with server(silent) as url, client(url, "secret") as store, asyncio.timeout(10):
+        store.first_request_seconds = 0.2
         await store.register_worker(REPORT)
-    assert mute.asked == 2
+    assert silent.asked == 2
 
 
-async def test_a_service_that_is_slow_for_all_is_waited_for_longer_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retrying_http, "FIRST_REQUEST_SECONDS", 0.1)
-    mute = Mute(0, seconds=1.0)
-    async with server(mute) as url, StoreLink(url, "secret") as store:
+async def test_a_service_that_is_slow_for_all_is_waited_for_longer_each_time() -> None:
+    silent = SilentServer(0, seconds=1.0)
+    async with server(silent) as url, StoreLink(url, "secret") as store:
+        store.first_request_seconds = 0.1
         await store.register_worker(REPORT)
-    assert mute.asked <= 5
+    assert silent.asked <= 5
 
 
-async def test_what_the_service_is_asked_to_wait_for_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retrying_http, "FIRST_REQUEST_SECONDS", 0.1)
-    waiting = Mute(0, seconds=1.0)
+async def test_a_long_poll_is_not_repeated_before_its_time() -> None:
+    waiting = SilentServer(0, seconds=1.0)
     async with server(waiting) as url, LightningStoreClient(url) as store:
+        store.first_request_seconds = 0.1
         with pytest.raises(StoreError, match="answer is invalid"):
             await store.wait_for_rollouts(rollout_ids=["r1"], timeout=1.0)
     assert waiting.asked == 1
 
 
-async def test_an_answer_that_makes_no_sense_is_an_error() -> None:
+async def test_an_answer_that_is_invalid_is_an_error() -> None:
     for body in (b"not json", b'{"unknown": 1}', b'{"items": 7}'):
         async with server(Script(200, body=body)) as url, StoreClient(url, "secret") as client:
             with pytest.raises(StoreError, match="answer is invalid"):
                 await client.engines("demo")
 
 
-def test_an_error_page_of_something_else_is_shown_in_part() -> None:
+def test_an_error_page_of_another_server_is_shown_in_part() -> None:
     error = error_of(500, b"<html>gateway" + b"x" * 1000)
     assert isinstance(error, StoreError)
     assert "500: <html>gateway" in error.message
     assert len(error.message) < 300
 
 
-async def test_the_age_of_a_call_grows_while_the_store_is_away() -> None:
+async def test_the_age_of_a_call_includes_an_outage_of_the_store() -> None:
     kit = MemoryKit()
     await kit.start()
     await kit.add_rollout("r1")
@@ -203,6 +202,6 @@ async def test_each_event_loop_has_connections_of_its_own() -> None:
     assert len(script.bodies) == 3
 
 
-def test_the_settings_say_where_the_service_is() -> None:
+def test_the_settings_name_the_services_address() -> None:
     settings = Settings.model_validate({"store_url": "http://host:4747/", "token": "t"})
     assert StoreClient.from_settings(settings).url == "http://host:4747"

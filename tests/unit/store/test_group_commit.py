@@ -33,7 +33,7 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-async def test_what_arrives_during_a_commit_shares_the_next_one_and_gets_its_own_answers() -> None:
+async def test_items_that_arrive_during_a_commit_share_the_next_one_and_get_their_own_answers() -> None:
     disk = Disk()
     group: GroupCommit[int, int] = GroupCommit(disk.flush)
     first = asyncio.create_task(group.submit([1]))
@@ -90,7 +90,7 @@ async def test_too_many_waiting_are_refused_at_once() -> None:
     assert await group.submit([3, 4]) == [30, 40]
 
 
-async def test_a_caller_that_goes_away_does_not_take_the_others_with_it() -> None:
+async def test_a_cancelled_caller_does_not_fail_the_others() -> None:
     disk = Disk()
     group: GroupCommit[int, int] = GroupCommit(disk.flush)
     leaving = asyncio.create_task(group.submit([1]))
@@ -103,7 +103,7 @@ async def test_a_caller_that_goes_away_does_not_take_the_others_with_it() -> Non
     assert disk.groups == [[1, 2]]
 
 
-async def test_closing_waits_for_what_is_under_way() -> None:
+async def test_closing_waits_for_the_commit_in_progress() -> None:
     disk = Disk()
     group: GroupCommit[int, int] = GroupCommit(disk.flush)
     work = asyncio.create_task(group.submit([1]))
@@ -123,7 +123,7 @@ async def test_no_items_need_no_commit() -> None:
     assert disk.groups == []
 
 
-async def test_enough_items_are_committed_beside_the_commit_under_way_and_fewer_wait_for_it() -> None:
+async def test_enough_items_are_committed_beside_the_commit_in_progress_and_fewer_wait_for_it() -> None:
     disk = Disk()
     group: GroupCommit[int, int] = GroupCommit(disk.flush, max_writers=2, min_beside=3)
     tasks = [asyncio.create_task(group.submit([1]))]

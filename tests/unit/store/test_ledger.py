@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from relight.adapter.rows import TrainingRow
+from relight.adapter.training_rows import TrainingRow
 from relight.store.training.ledger import Candidate, Sample, batch_hash, choose
 
 
@@ -28,7 +28,7 @@ def test_short_groups_are_dropped_where_the_run_says_so() -> None:
     assert [member.group for member in choose([*FULL, *SHORT], 3, "drop")] == [0, 0, 0]
 
 
-def test_a_batch_is_named_by_everything_that_trains_and_by_nothing_else() -> None:
+def test_a_batchs_hash_covers_everything_that_trains_and_nothing_else() -> None:
     row = TrainingRow(
         rollout_id="r",
         attempt_id="a",

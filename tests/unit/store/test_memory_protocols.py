@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from relight.errors import ConflictError
-from relight.store.attempts.tokens import attempt_token, token_hash
-from relight.store.memory.attempts import MemoryStore
+from relight.store.attempts.attempt_tokens import attempt_token, token_hash
+from relight.store.memory.attempts import MemoryAttemptStore
 from relight.store.memory.lightning import InMemoryLightningStore
 from relight.store.memory.tables import Tables
 from relight.types.resources import PromptTemplate
@@ -28,12 +28,12 @@ def outside() -> InMemoryLightningStore:
 
 
 @pytest.fixture
-def inside(outside: InMemoryLightningStore) -> MemoryStore:
+def inside(outside: InMemoryLightningStore) -> MemoryAttemptStore:
     """That of runners and the gateway, over the same tables."""
-    return MemoryStore("http://gateway", outside.tables)
+    return MemoryAttemptStore("http://gateway", outside.tables)
 
 
-async def opened(store: MemoryStore, rollout_id: str, try_number: int = 1) -> OpenedAttempt:
+async def opened(store: MemoryAttemptStore, rollout_id: str, try_number: int = 1) -> OpenedAttempt:
     """An attempt that a runner opens."""
     request = OpenRequest(rollout_id=rollout_id, try_number=try_number, execution="x", worker_id="runner-1")
     attempt = (await store.open_attempt(request)).attempt
@@ -41,14 +41,14 @@ async def opened(store: MemoryStore, rollout_id: str, try_number: int = 1) -> Op
     return attempt
 
 
-async def finish(store: MemoryStore, attempt: OpenedAttempt, **fields: object) -> None:
+async def finish(store: MemoryAttemptStore, attempt: OpenedAttempt, **fields: object) -> None:
     """Its end, as a runner reports it."""
     values = {"attempt_id": attempt.attempt_id, "fence": attempt.fence} | fields
     await store.finish_attempt(FinishRequest.model_validate(values))
 
 
 async def test_what_was_enqueued_for_a_workflow_is_opened_finished_and_waited_for(
-    outside: InMemoryLightningStore, inside: MemoryStore
+    outside: InMemoryLightningStore, inside: MemoryAttemptStore
 ) -> None:
     resources = await outside.add_resources({"prompt": PromptTemplate(template="{x}?")})
     made = await outside.enqueue_rollout(
@@ -67,7 +67,9 @@ async def test_what_was_enqueued_for_a_workflow_is_opened_finished_and_waited_fo
     assert (await newest(outside, made.rollout_id)).worker_id == "runner-1"
 
 
-async def test_both_give_spans_numbers_of_one_sequence(outside: InMemoryLightningStore, inside: MemoryStore) -> None:
+async def test_both_give_spans_numbers_of_one_sequence(
+    outside: InMemoryLightningStore, inside: MemoryAttemptStore
+) -> None:
     made = await outside.enqueue_rollout("x", dispatch=WORKFLOW)
     attempt = await opened(inside, made.rollout_id)
     await inside.add_spans(made.rollout_id, attempt.attempt_id, attempt.fence, [span("first"), span("first")])
@@ -81,8 +83,8 @@ async def test_both_give_spans_numbers_of_one_sequence(outside: InMemoryLightnin
     assert [(one.span_id, one.sequence_id) for one in spans] == [("first", 1), ("second", 2), ("third", 3)]
 
 
-async def test_a_claimed_attempt_s_token_serves_its_model_calls(
-    outside: InMemoryLightningStore, inside: MemoryStore
+async def test_a_claimed_attempts_token_serves_its_model_calls(
+    outside: InMemoryLightningStore, inside: MemoryAttemptStore
 ) -> None:
     await outside.enqueue_rollout("x")
     rollout = await claimed(outside, "w")
@@ -100,7 +102,7 @@ async def test_a_claimed_attempt_s_token_serves_its_model_calls(
 
 
 async def test_a_retry_goes_back_to_the_queue_whichever_protocol_ends_the_try(
-    outside: InMemoryLightningStore, inside: MemoryStore
+    outside: InMemoryLightningStore, inside: MemoryAttemptStore
 ) -> None:
     made = await outside.enqueue_rollout("x", config=retrying("failed", tries=2))
     await finish(inside, await opened(inside, made.rollout_id), failure_class=FailureClass.AGENT_ERROR)
@@ -114,7 +116,7 @@ async def test_a_retry_goes_back_to_the_queue_whichever_protocol_ends_the_try(
 
 
 async def test_a_newer_attempt_of_either_fences_off_the_older(
-    outside: InMemoryLightningStore, inside: MemoryStore
+    outside: InMemoryLightningStore, inside: MemoryAttemptStore
 ) -> None:
     made = await outside.enqueue_rollout("x", config=RolloutConfig())
     first = await opened(inside, made.rollout_id)
@@ -125,8 +127,24 @@ async def test_a_newer_attempt_of_either_fences_off_the_older(
     assert statuses == ["failed", "preparing"]
 
 
-async def test_a_planned_rollout_and_a_runner_s_report_are_seen_from_outside(
-    outside: InMemoryLightningStore, inside: MemoryStore
+async def test_attempts_wait_until_each_policy_of_their_run_has_an_engine(
+    outside: InMemoryLightningStore, inside: MemoryAttemptStore
+) -> None:
+    inside.add_engine("e1", run="demo")
+    inside.add_engine("e2", run="demo", policy="second", state="starting")
+    inside.add_rollout("r1", run="demo")
+    queued = await outside.enqueue_rollout("x", run="demo")
+    request = OpenRequest(rollout_id="r1", try_number=1, execution="x", worker_id="w")
+    answer = await inside.open_attempt(request)
+    assert (answer.state, answer.reason) == ("wait", "no engine is ready")
+    assert await outside.dequeue_rollout() is None
+    inside.add_engine("e2", run="demo", policy="second")
+    assert (await inside.open_attempt(request)).state == "opened"
+    assert (await claimed(outside)).rollout_id == queued.rollout_id
+
+
+async def test_a_planned_rollout_and_a_runners_report_are_seen_from_outside(
+    outside: InMemoryLightningStore, inside: MemoryAttemptStore
 ) -> None:
     inside.add_rollout("r1", run="demo", step=3, resources={"prompt": PromptTemplate(template="{x}")})
     await inside.register_worker(WorkerReport(worker_id="runner-1", kind="runner", host="h", serves=["a"]))
@@ -137,3 +155,15 @@ async def test_a_planned_rollout_and_a_runner_s_report_are_seen_from_outside(
     assert (worker.kind, worker.serves) == ("runner", ["a"])
     with pytest.raises(ConflictError):
         await outside.start_attempt("r1")
+
+
+async def test_what_an_agent_raised_is_kept_with_its_attempt(
+    outside: InMemoryLightningStore, inside: MemoryAttemptStore
+) -> None:
+    made = await outside.enqueue_rollout("7*8?", dispatch=WORKFLOW)
+    attempt = await opened(inside, made.rollout_id)
+    error = {"type": "KeyError", "message": "3"}
+    await finish(inside, attempt, failure_class=FailureClass.AGENT_ERROR, message="KeyError: 3", error=error)
+    ended = await outside.get_latest_attempt(made.rollout_id)
+    assert ended is not None
+    assert ended.error == error

@@ -23,9 +23,7 @@ seeds = st.integers(0, 5)
 
 
 @given(rows=rows, seed=seeds, cuts=st.lists(st.integers(1, 17), min_size=1, max_size=12), shuffle=st.booleans())
-def test_batches_of_any_size_take_the_stream_without_skipping_or_repeating(
-    rows: int, seed: int, cuts: list[int], shuffle: bool
-) -> None:
+def test_batches_of_any_size_use_every_task_once_an_epoch(rows: int, seed: int, cuts: list[int], shuffle: bool) -> None:
     taken: list[int] = []
     for count in cuts:
         taken += take_positions(rows, len(taken), count, seed, shuffle)
@@ -55,7 +53,7 @@ def test_a_batch_holds_whole_groups_and_not_many_more_than_200_rollouts(groups: 
     assert largest == 1 or largest * group_size <= ROLLOUTS_PER_BATCH
 
 
-def test_changes_win_over_the_run_file() -> None:
+def test_changes_override_the_run_file() -> None:
     changes = {"learning_rate": 0.5, "temperature": 0.7, "group_size": 4, "batch_size": 2}
     plan = resolve_plan(FILE, changes, step=3, rows=10, stream_start=6, total_steps=9)
     assert plan.algorithm.learning_rate == 0.5

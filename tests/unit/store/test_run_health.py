@@ -28,7 +28,7 @@ def failures(**given: Any) -> Failures:
         ({"": 8, "cancelled": 80}, {"pause_above": 0.1}),
     ],
 )
-def test_what_a_user_can_live_with_pauses_nothing(ended: dict[str, int], given: dict[str, Any]) -> None:
+def test_failures_below_the_limits_pause_nothing(ended: dict[str, int], given: dict[str, Any]) -> None:
     assert assess_failures(failures(**given), ended) is None
 
 
@@ -62,6 +62,6 @@ def test_too_many_failures_are_named_with_their_numbers(
     assert says in verdict.text
 
 
-def test_one_share_is_meant_for_agent_and_platform_alike() -> None:
+def test_one_limit_applies_to_agent_and_platform_failures() -> None:
     assert failures(pause_above=0.25).pause_above.model_dump() == {"agent": 0.25, "platform": 0.25}
     assert failures(pause_above=None).pause_above.model_dump() == {"agent": None, "platform": None}

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from relight.transport import http_client
 from relight.transport.http_client import BUFFERED_BYTES, BrokenError, HttpClient
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -109,7 +108,7 @@ async def test_an_answer_is_read_whole_in_whatever_pieces_it_comes(
         [b"this is no HTTP\r\n\r\n"],
     ],
 )
-async def test_an_answer_that_breaks_off_is_an_error_and_no_answer(tmp_path: Path, pieces: list[bytes]):
+async def test_an_incomplete_answer_is_an_error(tmp_path: Path, pieces: list[bytes]):
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"{}")
         writer.writelines(pieces)
@@ -122,13 +121,13 @@ async def test_an_answer_that_breaks_off_is_an_error_and_no_answer(tmp_path: Pat
     listener.close()
 
 
-async def test_nobody_there_is_an_error_of_the_system(tmp_path: Path):
+async def test_a_refused_connection_is_an_os_error(tmp_path: Path):
     with pytest.raises(OSError):
         await ask(HttpClient(f"unix:{tmp_path / 'nothing'}"))
 
 
 @pytest.mark.parametrize("announced", [False, True])
-async def test_a_server_that_closes_its_connections_costs_nothing(tmp_path: Path, announced: bool):
+async def test_a_connection_that_the_server_closed_is_replaced(tmp_path: Path, announced: bool):
     answer = OK.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n") if announced else OK
     server = Server([answer])
     async with client_of(tmp_path / "s", server) as client:
@@ -141,16 +140,16 @@ async def test_a_server_that_closes_its_connections_costs_nothing(tmp_path: Path
     assert server.connections == 2
 
 
-async def test_a_connection_that_was_idle_for_long_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_a_connection_that_was_idle_for_long_is_not_used(tmp_path: Path):
     server = Server([OK], [OK])
     async with client_of(tmp_path / "s", server) as client:
         await ask(client)
-        monkeypatch.setattr(http_client, "IDLE_SECONDS", -1.0)
+        client.idle_seconds = -1.0
         await ask(client)
     assert server.connections == 2
 
 
-async def test_leaving_before_the_answer_is_read_drops_the_connection(tmp_path: Path):
+async def test_closing_before_the_answer_is_read_drops_the_connection(tmp_path: Path):
     server = Server([b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf"], [OK])
     async with client_of(tmp_path / "s", server) as client:
         async with client.request("POST", "/", b"{}") as answer:
@@ -160,7 +159,7 @@ async def test_leaving_before_the_answer_is_read_drops_the_connection(tmp_path: 
         assert await ask(client) == (200, b"hi")
 
 
-async def test_a_reader_that_is_slow_slows_the_server(tmp_path: Path):
+async def test_a_slow_reader_causes_back_pressure_on_the_server(tmp_path: Path):
     body = b"x" * 2**16
     total = 64 * BUFFERED_BYTES // len(body)
     sent = 0
@@ -187,7 +186,7 @@ async def test_a_reader_that_is_slow_slows_the_server(tmp_path: Path):
     listener.close()
 
 
-async def test_it_speaks_to_a_port_with_headers_and_a_path_of_its_own():
+async def test_a_client_of_a_port_may_have_headers_and_a_path_of_its_own():
     server = Server([OK])
     listener = await asyncio.start_server(server.handle, "127.0.0.1", 0)
     port = listener.sockets[0].getsockname()[1]

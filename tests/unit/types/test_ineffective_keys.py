@@ -54,7 +54,7 @@ def run_file(**more: Any) -> dict[str, Any]:
         ({"sampling": {"top_k": -7}}, r"sampling\.top_k: .* greater than or equal to -1"),
     ],
 )
-def test_what_would_do_nothing_or_fail_later_is_refused_with_its_name(more: dict[str, Any], complaint: str) -> None:
+def test_a_key_without_effect_or_that_would_fail_later_is_refused_by_name(more: dict[str, Any], complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
         parse_run_file(run_file(**more))
 
@@ -73,6 +73,6 @@ def test_what_would_do_nothing_or_fail_later_is_refused_with_its_name(more: dict
         {"verl": {"actor": {"shuffle": True, "ppo_mini_batch_size": 2}}},
     ],
 )
-def test_what_has_its_effect_is_taken_and_taken_again_as_it_is_stored(more: dict[str, Any]) -> None:
+def test_a_key_with_an_effect_is_accepted_and_again_as_it_is_stored(more: dict[str, Any]) -> None:
     file = parse_run_file(run_file(**more))
     assert parse_run_file(file.model_dump(mode="json")) == file

@@ -7,17 +7,18 @@ import subprocess
 import sys
 
 from relight.activities.orchestrator import OrchestratorActivities
-from relight.gpu_worker.activities import ClaimActivities, HostActivities
+from relight.gpu_worker.host import GpuHost
 from relight.runner.attempt_activity import RunnerActivities
 from relight.runner.grading_activity import GradingActivities
 from relight.types import commands, names
 
 PINNED = {
     "POLICY": "policy",
+    "RELIGHT_API": "/v1/relight",
+    "AGL_API": "/v1/agl",
     "ORCHESTRATOR_QUEUE": "relight",
     "RUNNER_QUEUE": "relight-runner",
     "GPU_QUEUE": "relight-gpu",
-    "ALGORITHM_QUEUE": "relight-algorithm",
     "TRAINING_WORKFLOW": "TrainingWorkflow",
     "BATCH_WORKFLOW": "RolloutBatchWorkflow",
     "ROLLOUT_WORKFLOW": "RolloutWorkflow",
@@ -25,8 +26,8 @@ PINNED = {
     "REGRADE_WORKFLOW": "RegradeWorkflow",
     "BEGIN_REGRADE": "begin_regrade",
     "LIST_UNGRADED": "list_ungraded",
-    "JUDGE_ATTEMPT": "judge_attempt",
-    "RECORD_JUDGEMENTS": "record_judgements",
+    "REGRADE_ATTEMPT": "regrade_attempt",
+    "RECORD_REGRADES": "record_regrades",
     "BEGIN_RUN": "begin_run",
     "CHECK_RUNNERS": "check_runners",
     "CLAIM_GPU": "claim_gpu",
@@ -53,7 +54,7 @@ PINNED = {
     "RETRY_FAILED": "retry_failed",
     "CANCEL_ROLLOUT": "cancel_rollout",
     "SET_CONCURRENCY": "set_concurrency",
-    "LOOK_AGAIN": "look_again",
+    "ADD_ROLLOUTS": "add_rollouts",
     "BATCH_DONE": "batch_done",
     "NOTICE": "notice",
     "PROGRESS": "progress",
@@ -93,12 +94,12 @@ def test_workflows_register_under_the_pinned_names() -> None:
     assert "progress" in training.queries
     by_name = {definition.name: definition for definition in definitions}
     assert set(by_name["RolloutWorkflow"].signals) == {"cancel"}
-    assert set(by_name["RolloutBatchWorkflow"].signals) == {"look_again", "set_concurrency"}
+    assert set(by_name["RolloutBatchWorkflow"].signals) == {"add_rollouts", "set_concurrency"}
     assert set(by_name["RolloutBatchWorkflow"].queries) == {"progress"}
     assert set(by_name["RegradeWorkflow"].queries) == {"progress"}
 
 
-def test_which_build_a_workflow_goes_on_under_is_pinned() -> None:
+def test_which_build_a_workflow_continues_under_is_pinned() -> None:
     code = (
         "from relight.workflows import WORKFLOWS; from temporalio.workflow import _Definition as D;"
         "print(*sorted(f'{d.name}={d.versioning_behavior.name}' for d in map(D.must_from_class, WORKFLOWS)))"
@@ -119,7 +120,7 @@ def test_which_build_a_workflow_goes_on_under_is_pinned() -> None:
 
 
 def test_activities_register_under_the_pinned_names() -> None:
-    holders = (OrchestratorActivities, RunnerActivities, GradingActivities, ClaimActivities, HostActivities)
+    holders = (OrchestratorActivities, RunnerActivities, GradingActivities, GpuHost)
     found = {
         vars(method)["__temporal_activity_definition"].name
         for holder in holders

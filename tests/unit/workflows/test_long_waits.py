@@ -21,31 +21,38 @@ from relight.types.payloads import (
     NextRollouts,
     PreflightState,
     Readiness,
+    RolloutInput,
+    RolloutResult,
     RunState,
     StepPlan,
 )
+from relight.types.rollout import MOST_ATTEMPTS, FailureClass, RolloutConfig
 from relight.workflows import EvaluationWorkflow, RolloutBatchWorkflow, RolloutWorkflow, TrainingWorkflow
 from tests.support.orchestration import run_file
 from tests.support.simulated import ALREADY_STARTED, ENDS_EARLY, RUNS, SimulatedServer, always
 
 DAY = timedelta(hours=24)
+LONG = timedelta(hours=8)
+"""Long enough for a continue-as-new in most waits, after which all is as before: a day shows nothing more."""
+MOST_EVENTS = 51_200
+"""Of one execution, by Temporal's default settings."""
 LONGEST_HISTORY = 5_000
 """Events of one execution: the server suggests to continue as new at 4,096."""
 A_DAY = 27_000
 """Events of all executions of a day: two looks and a timer a minute, and somewhat more often after each beginning."""
-NO_RUNNER = Readiness(ready=False, waiting_for="no runner serves agent 'echo'")
-READY = Readiness(ready=True)
+NO_RUNNER = Readiness(waiting_for="no runner serves agent 'echo'")
+READY = Readiness()
 
 
 def answers(**changes: Any) -> dict[str, Any]:
     """A run of one step that gets everything at once, but for what a test changes."""
     given: dict[str, Any] = {
-        names.BEGIN_RUN: RunState(run="long", epoch=1, next_step=0, total_steps=1),
+        names.BEGIN_RUN: RunState(epoch=1, next_step=0, total_steps=1),
         names.CHECK_RUNNERS: READY,
         names.CLAIM_GPU: GpuClaim(granted=True, host="gpu", task_queue="relight-gpu.gpu"),
         names.PREPARE_ENGINES: EngineState(engines=1, version=0),
-        names.PLAN_STEP: StepPlan(run="long", step=1, batches=10),
-        names.BATCH_STATUS: BatchAnswer(ready=True),
+        names.PLAN_STEP: StepPlan(step=1, batches=10),
+        names.BATCH_STATUS: BatchAnswer(),
         names.CHANGE_RUN: ChangeResult(accepted=True),
         names.UPDATE_POLICY: None,
         **changes,
@@ -65,18 +72,16 @@ def fails_differently() -> Callable[[Any], ApplicationError]:
 
 
 HELD = GpuClaim(granted=False, waiting_for="a GPU worker, held by other")
-PAUSED = StepPlan(run="long", step=1, state="paused")
+PAUSED = StepPlan(step=1, state="paused")
 EVALUATED = {"data": {"train": "train.jsonl", "evaluation": "heldout.jsonl"}}
 WAITS: dict[str, Callable[[], SimulatedServer]] = {
     "no runners": lambda: simulated({names.CHECK_RUNNERS: NO_RUNNER}),
     "a GPU that another run holds": lambda: simulated({names.CLAIM_GPU: HELD}),
-    "a pause": lambda: simulated({names.PLAN_STEP: PAUSED, names.CHECK_RUNNERS: Readiness(ready=True, paused=True)}),
+    "a pause": lambda: simulated({names.PLAN_STEP: PAUSED, names.CHECK_RUNNERS: Readiness(paused=True)}),
     "ten slow batches": lambda: simulated({}),
     "ten slow batches without runners": lambda: simulated({names.BATCH_STATUS: BatchAnswer(**NO_RUNNER.model_dump())}),
     "ten batches that an older execution still runs": lambda: simulated({}, {names.BATCH_WORKFLOW: ALREADY_STARTED}),
-    "batches that always end at once": lambda: simulated(
-        {names.BATCH_STATUS: BatchAnswer(ready=True, ended=[0, 1, 2])}
-    ),
+    "batches that always end at once": lambda: simulated({names.BATCH_STATUS: BatchAnswer(ended=[0, 1, 2])}),
     "an older evaluation that is ending": lambda: simulated(
         {}, {names.EVALUATION_WORKFLOW: ALREADY_STARTED}, **EVALUATED
     ),
@@ -88,13 +93,13 @@ WAITS: dict[str, Callable[[], SimulatedServer]] = {
     ),
     "an update that fails in the same way": lambda: simulated(
         {
-            names.PLAN_STEP: StepPlan(run="long", step=1, batches=0),
+            names.PLAN_STEP: StepPlan(step=1, batches=0),
             names.UPDATE_POLICY: ApplicationError("loss is not finite", type="TrainerError"),
-            names.CHECK_RUNNERS: Readiness(ready=True, paused=True),
+            names.CHECK_RUNNERS: Readiness(paused=True),
         }
     ),
     "an update that fails in another way each time": lambda: simulated(
-        {names.PLAN_STEP: StepPlan(run="long", step=1, batches=0), names.UPDATE_POLICY: fails_differently()}
+        {names.PLAN_STEP: StepPlan(step=1, batches=0), names.UPDATE_POLICY: fails_differently()}
     ),
 }
 
@@ -120,18 +125,18 @@ async def test_an_older_preflight_beside_an_older_evaluation_is_waited_for_withi
     assert sum(server.events) <= 10_000
 
 
-async def test_updates_that_a_gpu_host_always_loses_are_tried_more_and_more_slowly() -> None:
+async def test_updates_that_a_gpu_host_always_loses_are_retried_with_growing_pauses() -> None:
     lost = ApplicationError("serves another run", type="HostChangedError")
-    server = simulated({names.PLAN_STEP: StepPlan(run="long", step=1, batches=0), names.UPDATE_POLICY: lost})
-    await server.play(DAY)
+    server = simulated({names.PLAN_STEP: StepPlan(step=1, batches=0), names.UPDATE_POLICY: lost})
+    await server.play(LONG)
     await server.close()
     assert max(server.events) <= LONGEST_HISTORY
-    assert server.waited.count(names.UPDATE_POLICY) <= 2_000
+    assert server.waited.count(names.UPDATE_POLICY) <= 700
 
 
 async def test_a_day_of_waiting_for_an_evaluation_an_update_or_a_grader_adds_no_events() -> None:
     evaluating = simulated({}, **EVALUATED)
-    updating = simulated({names.PLAN_STEP: StepPlan(run="long", step=1, batches=0)})
+    updating = simulated({names.PLAN_STEP: StepPlan(step=1, batches=0)})
     rollout = {
         "rollout_id": "long-s0001-g00-i0",
         "queue": "relight-runner.echo",
@@ -196,16 +201,16 @@ CLOSED = BatchReport(run="long", step=0, kind="eval", batch=0)
 def evaluation(**children: Any) -> SimulatedServer:
     given = {"run": "long", "epoch": 1, "version": 0, "agent": "echo", "runner_queue": "relight-runner"}
     activities = {
-        names.PLAN_EVALUATION: always(StepPlan(run="long", step=0, batches=len(BATCHES))),
+        names.PLAN_EVALUATION: always(StepPlan(step=0, batches=len(BATCHES))),
         names.RECORD_EVALUATION: always(EvaluationResult(version=0)),
     }
     return SimulatedServer(EvaluationWorkflow, "train/long/eval-0", given, activities, children)
 
 
 @pytest.mark.parametrize("state", [ALREADY_STARTED, ENDS_EARLY])
-async def test_a_day_of_batches_that_an_evaluation_can_t_keep_stays_within_the_history_limit(state: str) -> None:
+async def test_batches_beside_an_unfinished_evaluation_stay_within_the_history_limit(state: str) -> None:
     server = evaluation(**{names.BATCH_WORKFLOW: state, BATCHES[3]: CLOSED})
-    await server.play(DAY)
+    await server.play(timedelta(hours=3))
     await server.close()
     assert not server.ended
     assert server.executions > 1
@@ -232,6 +237,18 @@ async def test_an_evaluation_beside_an_open_batch_waits_within_the_history_limit
     assert server.cancelled == []
 
 
+async def test_a_closed_batch_signals_its_run_by_the_name_that_live_runs_know() -> None:
+    batch = {"run": "long", "epoch": 1, "step": 1, "batch": 0, "agent": "echo", "runner_queue": "q", "notify": True}
+    closed = NextRollouts(report=BatchReport(run="long", step=1, batch=0))
+    server = SimulatedServer(
+        RolloutBatchWorkflow, "train/long/step-1/batch-0", batch, {names.ADVANCE_BATCH: always(closed)}
+    )
+    await server.play(timedelta(minutes=1))
+    await server.close()
+    assert server.ended
+    assert server.signalled == [("train/long", "batch_done")]  # the replay does not compare names of signals
+
+
 async def test_rollouts_that_an_older_batch_still_runs_are_waited_for_within_the_history_limit() -> None:
     batch = {"run": "long", "epoch": 1, "step": 1, "batch": 0, "agent": "echo", "runner_queue": "relight-runner"}
     left = {(group, 0) for group in range(200)}
@@ -255,12 +272,38 @@ async def test_rollouts_that_an_older_batch_still_runs_are_waited_for_within_the
     assert sum(server.events) <= 10_000
 
 
-async def test_what_a_run_was_about_is_carried_through_a_continue_as_new() -> None:
+async def test_a_rollout_goes_on_after_its_thousandth_try() -> None:
+    failing = RolloutResult(rollout_id="long-s0001-g00-i0", failure_class=FailureClass.TIMEOUT)
+    config = RolloutConfig(max_attempts=1027, retry_condition=[FailureClass.TIMEOUT])
+    rollout = RolloutInput(run="long", epoch=1, rollout_id=failing.rollout_id, queue="q", config=config, first_try=1020)
+    server = SimulatedServer(RolloutWorkflow, failing.rollout_id, rollout, {names.RUN_ATTEMPT: always(failing)})
+    await server.play(timedelta(hours=1))
+    await server.close()
+    assert server.ended
+    assert server.waited.count(names.RUN_ATTEMPT) == 8
+
+
+async def test_a_rollout_with_the_most_tries_that_are_all_graded_stays_within_temporals_limit() -> None:
+    rollout_id = "long-s0001-g00-i0"
+    graded = RolloutResult(rollout_id=rollout_id, attempt_id="a", succeeded=True, grader="judge", fence=1)
+    failing = RolloutResult(rollout_id=rollout_id, failure_class=FailureClass.GRADER_ERROR)
+    config = RolloutConfig(max_attempts=MOST_ATTEMPTS, retry_condition=[FailureClass.GRADER_ERROR])
+    rollout = RolloutInput(run="long", epoch=1, rollout_id=rollout_id, queue="q", config=config)
+    activities = {names.RUN_ATTEMPT: always(graded), names.GRADE_ATTEMPT: always(failing)}
+    server = SimulatedServer(RolloutWorkflow, rollout_id, rollout, activities)
+    await server.play(2 * DAY)
+    await server.close()
+    assert server.ended
+    assert server.waited.count(names.RUN_ATTEMPT) == MOST_ATTEMPTS
+    assert server.events[0] < MOST_EVENTS
+
+
+async def test_a_runs_state_is_carried_through_a_continue_as_new() -> None:
     server = simulated({})
     report = {"run": "long", "step": 1, "batch": 3, "succeeded": 7, "failed": 1, "failures": {"timeout": 1}}
     server.send(server.signal(names.BATCH_DONE, report), timedelta(minutes=2))
     server.send(server.signal(names.PAUSE, {"reason": "for the test"}), timedelta(minutes=3))
-    await server.play(DAY)
+    await server.play(LONG)
     await server.close()
     started = server.waited.count(names.PLAN_STEP)
     cursor = server.arguments[-1]["cursor"]
@@ -272,7 +315,7 @@ async def test_what_a_run_was_about_is_carried_through_a_continue_as_new() -> No
 
 
 async def test_failures_of_an_update_are_counted_across_a_wait_for_another_host() -> None:
-    """Two failures, then the host is lost, a day goes by, and the third failure comes: the run pauses itself."""
+    """Two failures, then the host is lost, hours go by, and the third failure comes: the run pauses itself."""
     outcomes = [ApplicationError("loss is not finite", type="TrainerError")] * 2
     outcomes += [ApplicationError("serves another run", type="HostChangedError"), outcomes[0]]
     claims = [GpuClaim(granted=True, host="gpu", task_queue="relight-gpu.gpu")]
@@ -289,10 +332,10 @@ async def test_failures_of_an_update_are_counted_across_a_wait_for_another_host(
         return ChangeResult(accepted=True)
 
     own = {names.UPDATE_POLICY: update, names.CLAIM_GPU: claim, names.CHANGE_RUN: change}
-    given = answers(**own, **{names.PLAN_STEP: StepPlan(run="long", step=1, batches=0)})
+    given = answers(**own, **{names.PLAN_STEP: StepPlan(step=1, batches=0)})
     file = run_file(steps=1, data={"train": "train.jsonl"})
     server = SimulatedServer(TrainingWorkflow, "train/long", file, given)
-    await server.play(DAY)
+    await server.play(LONG)
     assert server.executions > 1
     assert server.arguments[-1]["cursor"]["failures"] == ["loss is not finite"] * 2
     assert changes == []
@@ -302,7 +345,7 @@ async def test_failures_of_an_update_are_counted_across_a_wait_for_another_host(
     assert changes == ["update of step 1 failed 3 times: loss is not finite"]
 
 
-async def test_an_update_and_a_signal_that_arrive_at_the_very_continue_as_new_are_done() -> None:
+async def test_an_update_and_a_signal_that_arrive_during_a_continue_as_new_are_done() -> None:
     done: list[str] = []
 
     def change(asked: dict[str, Any]) -> ChangeResult:
@@ -321,7 +364,7 @@ async def test_an_update_and_a_signal_that_arrive_at_the_very_continue_as_new_ar
             server.signal(names.PAUSE, {"reason": "for the test"}),
         ]
         server.at_continue.sort(key=lambda job, first=early: first not in str(job))
-        await server.play(DAY)
+        await server.play(LONG)
         await server.close()
         cursor = server.arguments[-1]["cursor"]
         assert server.at_continue == []
@@ -332,7 +375,7 @@ async def test_an_update_and_a_signal_that_arrive_at_the_very_continue_as_new_ar
         assert server.executions > 1
 
 
-async def test_a_wait_looks_soon_at_first_and_once_a_minute_later_and_at_once_when_it_is_told_something() -> None:
+async def test_a_wait_polls_soon_at_first_then_once_a_minute_and_at_once_after_a_message() -> None:
     server = simulated({names.CHECK_RUNNERS: NO_RUNNER})
     await server.play(timedelta(minutes=1))
     assert server.waited.count(names.CHECK_RUNNERS) >= 7
@@ -347,11 +390,11 @@ async def test_a_wait_looks_soon_at_first_and_once_a_minute_later_and_at_once_wh
     assert server.waited.count(names.CHECK_RUNNERS) == before + 1
 
 
-async def test_evaluations_that_a_run_carries_are_bounded_and_none_is_done_twice() -> None:
+async def test_pending_evaluations_of_a_run_are_bounded_and_none_is_done_twice() -> None:
     known = {version: version / 100 for version in range(40)}
-    state = RunState(run="long", epoch=1, next_step=39, total_steps=60, evaluations=known, evaluated=40)
+    state = RunState(epoch=1, next_step=39, total_steps=60, evaluations=known, evaluated=40)
     server = simulated({names.BEGIN_RUN: state, names.CHECK_RUNNERS: NO_RUNNER}, **EVALUATED)
-    await server.play(DAY)
+    await server.play(LONG)
     await server.close()
     kept = server.arguments[-1]["cursor"]["evaluations"]
     assert sorted(map(int, kept)) == [0, *range(30, 40)]

@@ -11,7 +11,7 @@ from relight.types.concurrency_shares import share
 from relight.workflows.resizable_semaphore import ResizableSemaphore
 
 
-async def test_more_slots_let_in_who_waits_and_fewer_let_nobody_in_until_enough_came_back() -> None:
+async def test_more_slots_admit_waiters_and_fewer_admit_none_until_enough_are_released() -> None:
     slots, inside, go_on = ResizableSemaphore(1), set[int](), [asyncio.Event() for _ in range(5)]
 
     async def enter(number: int) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import os
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from openai import AsyncOpenAI
 
@@ -18,7 +19,6 @@ async def held(task: dict[str, Any], llm: LLM, rollout: Rollout) -> float:
     async with AsyncOpenAI(base_url=llm.endpoint, api_key=llm.api_key, max_retries=10) as client:
         messages: Any = [{"role": "user", "content": task["question"]}]
         await client.chat.completions.create(model=llm.model, messages=messages, max_tokens=4)
-    await asyncio.to_thread(
-        gates.pass_, Path(os.environ[gates.VARIABLE]), "agent", f"{rollout.rollout_id}-{os.getpid()}"
-    )
+    # Process ids are those of a fork server's namespace: two attempts of two runners can have the same.
+    await asyncio.to_thread(gates.pass_, Path(os.environ[gates.VARIABLE]), "agent", uuid4().hex)
     return float(int(rollout.rollout_id[-1]) % 2 == 0)

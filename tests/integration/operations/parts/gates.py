@@ -11,7 +11,7 @@ LONGEST_SECONDS = 120.0
 
 
 def shut(gates: Path, name: str) -> None:
-    """Have whoever comes to this gate wait."""
+    """Have every caller of this gate wait."""
     for left in gates.glob(f"{name}.at-*"):
         left.unlink()
     (gates / name).touch()

@@ -19,7 +19,7 @@ class GatedCommands(DeterministicCommands):
         self.gates = trainer.model_dir.resolve().parent / "gates"
 
     def do_train(
-        self, version: int, rows_file: str, logprobs_file: str, hyperparameters: dict[str, Any], seed: int
+        self, version: int, rows_file: Path, logprobs_file: Path, hyperparameters: dict[str, Any], seed: int
     ) -> dict[str, Any]:
         gates.pass_(self.gates, "trainer", str(version))
         return super().do_train(version, rows_file, logprobs_file, hyperparameters, seed)

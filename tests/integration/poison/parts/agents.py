@@ -47,7 +47,7 @@ async def shared(task, llm, rollout):
     if kind == "raise":
         raise LookupError("on purpose")
     if kind == "hang":
-        time.sleep(3600)  # noqa: ASYNC251 - it holds up everybody in its process
+        time.sleep(3600)  # noqa: ASYNC251 - it blocks its process
     async with AsyncOpenAI(base_url=llm.endpoint, api_key=llm.api_key, max_retries=2) as client:
         answer = await client.chat.completions.create(
             model=llm.model, messages=[{"role": "user", "content": kind}], max_tokens=4
@@ -80,7 +80,11 @@ def strict(task):
 
 def note_pid(task):
     with Path(task["pids"]).open("a") as file:
-        file.write(f"{os.getpid()}\n")
+        file.write(f"{_noted(os.getpid())}\n")
+
+
+def _noted(pid):
+    return f"{pid}:{os.stat('/proc/self/ns/pid').st_ino}"
 
 
 def _hang(task):
@@ -107,6 +111,12 @@ def _daemonize(task):
 
 def _stop(task):
     os.kill(os.getpid(), signal.SIGSTOP)
+    time.sleep(3600)
+
+
+def _await_the_kill(task):
+    """The test kills the fork server, which an agent can't where the kernel scopes signals."""
+    Path(f"{task['pids']}.kill").write_text(_noted(os.getppid()))
     time.sleep(3600)
 
 
@@ -164,5 +174,5 @@ ACTIONS = {
     "no-text": lambda task: b"\xff\xfe\x00",
     "gigabyte": _print_a_gigabyte,
     "prints-no-text": _print_no_text,
-    "kills-template": lambda task: (os.kill(os.getppid(), signal.SIGKILL), time.sleep(3600)),
+    "loses-template": _await_the_kill,
 }

@@ -5,7 +5,7 @@ its docstring, and `test_completeness.py` sees to it that none is forgotten. Whe
 holds Relight's rule. These are:
 
 - 5: the legacy arguments `status` and `rollout_ids` of `query_rollouts` are not there: two names for one filter.
-- 25: a `resources_id` that nobody added is taken, as 0.3's code does, though its docs say otherwise: it may be added
+- 25: an unknown `resources_id` is accepted, as 0.3's code does, though its docs say otherwise: it may be added
   later. Where a workflow dispatches the rollout it is refused with NotFoundError.
 - 27: sequence ids are given out for known attempts only; an unknown one is NotFoundError. 0.3 counts for any name.
 - 31: a duplicate span answers None and leaves no line in a log: clients repeat spans whenever an answer is lost.
@@ -25,8 +25,8 @@ holds Relight's rule. These are:
   `retry_condition` names failure classes; on the wire 0.3's `failed` stands for those that are the agent's.
 - 46, 47: there is no scan in front of calls and so no debounce; a sweeper finds what is overdue, without any traffic,
   and however many services run one, a transition is made once. Cancelling is real: the open attempt ends with it.
-- 48: unknown ids in a wait are ignored, also where the wait has no timeout: they hold up nobody.
-- 54: no other origin is let in; there is nothing to set. The dashboard comes from the service itself.
+- 48: unknown ids in a wait are ignored, also where the wait has no timeout: they delay no wait.
+- 54: no other origin is let in; there is nothing to set.
 - 55, 56: nothing is evicted when memory is short. Spans lie in Postgres, and go by age and size (retention), never
   by memory pressure; so there are no thresholds and no read that raises.
 - 59: every call of our client may be repeated by it, as it carries a key: a lost answer makes neither a second

@@ -23,7 +23,7 @@ from tests.support.lightning_kit import (
 )
 
 
-async def test_only_the_newest_attempt_moves_the_rollout(store: LightningStore) -> None:
+async def test_only_the_newest_attempt_changes_the_rollouts_status(store: LightningStore) -> None:
     """Invariant 39."""
     first = await running(store)
     second = await store.start_attempt(first.rollout_id)
@@ -34,7 +34,7 @@ async def test_only_the_newest_attempt_moves_the_rollout(store: LightningStore) 
     assert (await rollout_of(store, first.rollout_id)).status == "succeeded"
 
 
-async def test_an_attempt_that_is_superseded_ends(store: LightningStore) -> None:
+async def test_a_superseded_attempt_ends(store: LightningStore) -> None:
     """Invariant 39."""
     first = await running(store)
     await store.start_attempt(first.rollout_id)
@@ -45,7 +45,9 @@ async def test_an_attempt_that_is_superseded_ends(store: LightningStore) -> None
 
 
 @pytest.mark.parametrize("end", [AttemptStatus.SUCCEEDED, AttemptStatus.FAILED, AttemptStatus.TIMEOUT])
-async def test_a_superseded_attempt_may_be_closed_and_moves_nothing(store: LightningStore, end: AttemptStatus) -> None:
+async def test_a_superseded_attempt_may_be_closed_and_changes_nothing_else(
+    store: LightningStore, end: AttemptStatus
+) -> None:
     """Invariants 38, 39."""
     rollout = await ended(store, "unresponsive", config=retrying("unresponsive"))
     second = await claimed(store, "w")
@@ -86,7 +88,7 @@ async def test_the_reward_of_a_superseded_attempt_is_its_own(store: LightningSto
     assert (await rollout_of(store, first.rollout_id)).reward is None
 
 
-async def test_the_store_s_verdict_on_a_deadline_stands(store: LightningStore) -> None:
+async def test_a_timeout_that_the_store_decided_is_final(store: LightningStore) -> None:
     """Invariants 36, 44."""
     late = await ended(store, "timeout", config=retrying("timeout"))
     silent = await ended(store, "unresponsive")
@@ -174,7 +176,7 @@ async def test_a_retry_waits_for_its_back_off(store: LightningStore) -> None:
 
 
 @pytest.mark.parametrize("status", ["succeeded", "failed", "timeout"])
-async def test_the_end_has_a_time(store: LightningStore, status: AttemptStatus) -> None:
+async def test_a_finished_rollout_has_an_end_time(store: LightningStore, status: AttemptStatus) -> None:
     """Invariant 45."""
     before = time.time()
     rollout = await ended(store, status)
@@ -185,14 +187,14 @@ async def test_the_end_has_a_time(store: LightningStore, status: AttemptStatus) 
 
 
 @pytest.mark.parametrize("status", ["succeeded", "failed", "cancelled"])
-async def test_the_end_by_hand_has_a_time(store: LightningStore, status: str) -> None:
+async def test_a_rollout_that_a_client_ends_has_an_end_time(store: LightningStore, status: str) -> None:
     """Invariant 45."""
     made = await store.enqueue_rollout("x")
     after = await store.update_rollout(made.rollout_id, status=status)  # type: ignore[arg-type]
     assert (after.status, after.end_time is not None) == (status, True)
 
 
-async def test_what_has_ended_is_only_left_by_requeuing(store: LightningStore) -> None:
+async def test_a_terminal_status_changes_only_by_requeuing(store: LightningStore) -> None:
     """Invariant 45."""
     rollout = await ended(store, "succeeded")
     for status in ("running", "preparing", "queuing", "failed", "cancelled"):
@@ -245,7 +247,7 @@ async def test_an_attempts_fields_can_be_changed(store: LightningStore) -> None:
     assert (await store.update_attempt(*ids, metadata=None)).metadata == {}
 
 
-async def test_updates_of_the_unknown_are_refused(store: LightningStore) -> None:
+async def test_updates_of_unknown_ids_are_refused(store: LightningStore) -> None:
     """Invariant 50."""
     rollout = await begin(store)
     for call in (
@@ -269,7 +271,7 @@ async def test_latest_of_a_rollout_without_attempts_is_unknown(store: LightningS
     assert await store.get_latest_attempt(made.rollout_id) is None
 
 
-async def test_questions_about_the_unknown_have_empty_answers(store: LightningStore) -> None:
+async def test_queries_for_unknown_ids_have_empty_answers(store: LightningStore) -> None:
     """Invariant 50."""
     assert await store.get_rollout_by_id("ro-unknown") is None
     assert await store.get_latest_attempt("ro-unknown") is None
@@ -292,7 +294,7 @@ async def test_cancelling_ends_the_rollout_and_its_attempt(store: LightningStore
     assert (await newest(store, rollout.rollout_id)).status == "failed"
 
 
-async def test_the_status_cancelled_is_more_than_a_label(store: LightningStore) -> None:
+async def test_setting_the_status_cancelled_cancels_the_rollout(store: LightningStore) -> None:
     """Ours: cancel."""
     rollout = await store.start_rollout("x", worker_id="w")
     await store.update_rollout(rollout.rollout_id, status="cancelled")  # type: ignore[arg-type]
@@ -311,7 +313,7 @@ async def test_cancelling_takes_a_rollout_out_of_the_queue(store: LightningStore
     assert (await store.cancel_rollout(made.rollout_id)).status == "cancelled"
 
 
-async def test_what_has_ended_otherwise_can_not_be_cancelled(store: LightningStore) -> None:
+async def test_what_has_ended_otherwise_cannot_be_cancelled(store: LightningStore) -> None:
     """Ours: cancel."""
     rollout = await ended(store)
     with pytest.raises(ConflictError):

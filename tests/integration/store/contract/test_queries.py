@@ -35,7 +35,7 @@ async def test_an_empty_list_matches_nothing(store: LightningStore) -> None:
         assert (list(page), page.total) == ([], 0)
 
 
-async def test_the_old_names_are_not_there(store: LightningStore) -> None:
+async def test_deprecated_parameter_names_are_refused(store: LightningStore) -> None:
     """Invariant 5: one name for one filter."""
     names = set(inspect.signature(store.query_rollouts).parameters)
     assert {"status_in", "rollout_id_in"} <= names
@@ -54,7 +54,7 @@ async def test_filters_are_anded_or_ored(store: LightningStore) -> None:
     assert len(await store.query_rollouts(filter_logic="or")) == 3
 
 
-async def test_wildcards_of_the_database_mean_themselves(store: LightningStore) -> None:
+async def test_sql_wildcards_are_matched_literally(store: LightningStore) -> None:
     """Invariant 6."""
     await three(store)
     for text in ("%", "_", "ro%", "\\", "'"):
@@ -112,7 +112,7 @@ async def test_spans_of_an_attempt_or_of_all(store: LightningStore) -> None:
     assert await ids("latest") == ["second"]
 
 
-async def test_pages_tell_where_they_stand(store: LightningStore) -> None:
+async def test_pages_have_their_offset_and_total(store: LightningStore) -> None:
     """Invariant 7."""
     made = [(await store.enqueue_rollout(number)).rollout_id for number in range(5)]
     page = await store.query_rollouts(limit=2, offset=1)
@@ -162,7 +162,7 @@ async def test_a_cursor_pages_rollouts_to_the_end_though_rows_come_and_go(store:
     assert seen == expected
 
 
-async def test_a_cursor_s_page_counts_all_that_match(store: LightningStore) -> None:
+async def test_a_cursors_page_counts_all_that_match(store: LightningStore) -> None:
     """Ours: cursors."""
     for number in range(3):
         await store.enqueue_rollout(number)
@@ -203,7 +203,7 @@ async def test_a_cursor_pages_spans_that_share_numbers(store: LightningStore, or
         ({"cursor": "", "limit": 0}, "limit"),
     ],
 )
-async def test_a_cursor_that_makes_no_sense_is_named(store: LightningStore, wrong: dict[str, Any], named: str) -> None:
+async def test_a_cursor_that_is_invalid_is_named(store: LightningStore, wrong: dict[str, Any], named: str) -> None:
     """Ours: cursors."""
     rollout = await begin(store)
     with pytest.raises(InvalidRequestError, match=named):
@@ -281,5 +281,11 @@ async def test_statistics_count_what_is_there(store: LightningStore) -> None:
     numbers = await store.statistics()
     assert numbers["name"]
     assert numbers["uptime"] >= 0
-    counted = {key: numbers[f"total_{key}"] for key in ("rollouts", "attempts", "spans", "resources", "workers")}
-    assert counted == {"rollouts": 3, "attempts": 2, "spans": 1, "resources": 0, "workers": 1}
+    counted = {key: count for key, count in numbers.items() if key.startswith("total_")}
+    assert counted == {
+        "total_rollouts": 3,
+        "total_attempts": 2,
+        "total_spans": 1,
+        "total_resources": 0,
+        "total_workers": 1,
+    }

@@ -7,10 +7,11 @@ from itertools import chain
 
 import pytest
 
-from relight.errors import NotFoundError
+from relight.errors import InvalidRequestError, NotFoundError
 from relight.store.base import LightningStore
+from relight.types.resources import PromptTemplate
 from relight.types.rollout import AttemptedRollout, AttemptStatus, RolloutStatus
-from relight.types.store import Dispatch, EnqueueRolloutRequest
+from relight.types.store import Dispatch, EnqueueRolloutRequest, ResourcesUpdate
 from tests.support.lightning_kit import begin, claimed, config, newest, prompts, retrying, rollout_of
 
 
@@ -76,7 +77,7 @@ async def test_a_rollout_without_an_attempt_is_a_plain_one_and_others_carry_the_
         assert rollout.attempt.attempt_id == second.attempt.attempt_id
 
 
-async def test_first_in_first_out(store: LightningStore) -> None:
+async def test_the_queue_is_first_in_first_out(store: LightningStore) -> None:
     """Invariant 8."""
     made = [(await store.enqueue_rollout(number)).rollout_id for number in range(5)]
     assert [(await claimed(store)).rollout_id for _ in range(5)] == made
@@ -92,7 +93,7 @@ async def test_a_claim_makes_the_first_attempt(store: LightningStore) -> None:
     assert await newest(store, rollout.rollout_id) == attempt
 
 
-async def test_an_empty_queue_gives_nothing(store: LightningStore) -> None:
+async def test_a_claim_on_an_empty_queue_returns_nothing(store: LightningStore) -> None:
     """Invariant 9."""
     assert await store.dequeue_rollout() is None
     assert await store.dequeue_many_rollouts(3) == []
@@ -134,7 +135,7 @@ async def test_requeuing_by_hand_queues_once(store: LightningStore) -> None:
     assert await store.dequeue_rollout() is None
 
 
-async def test_many_are_enqueued_in_order(store: LightningStore) -> None:
+async def test_many_rollouts_are_enqueued_in_order(store: LightningStore) -> None:
     """Invariant 12."""
     resources = await store.add_resources(prompts())
     requests = [EnqueueRolloutRequest(input=n, mode="train", metadata={"n": n}) for n in range(6)]
@@ -147,7 +148,7 @@ async def test_many_are_enqueued_in_order(store: LightningStore) -> None:
     ]
 
 
-async def test_none_are_enqueued_from_an_empty_list(store: LightningStore) -> None:
+async def test_an_empty_list_enqueues_nothing(store: LightningStore) -> None:
     """Invariant 12."""
     assert await store.enqueue_many_rollouts([]) == []
 
@@ -165,7 +166,7 @@ async def test_a_batch_with_one_that_is_refused_enqueues_none(store: LightningSt
 
 
 @pytest.mark.parametrize(("limit", "expected"), [(2, 2), (3, 3), (9, 3), (0, 0), (-1, 0)])
-async def test_no_more_are_claimed_than_asked_for(store: LightningStore, limit: int, expected: int) -> None:
+async def test_no_more_are_claimed_than_requested(store: LightningStore, limit: int, expected: int) -> None:
     """Invariant 13."""
     await store.enqueue_many_rollouts([EnqueueRolloutRequest(input=n) for n in range(3)])
     taken = await store.dequeue_many_rollouts(limit)
@@ -245,6 +246,24 @@ async def test_a_repeated_call_with_its_key_enqueues_once(store: LightningStore)
     assert (await store.query_rollouts()).total == 5
 
 
+async def test_of_different_resources_that_one_key_brings_at_once_one_are_added(store: LightningStore) -> None:
+    """Ours: keys."""
+
+    async def add(number: int) -> ResourcesUpdate:
+        return await store.add_resources(
+            {"p": PromptTemplate(template=f"{number}", engine="f-string")}, idempotency_key="k"
+        )
+
+    ended = await asyncio.gather(*map(add, range(8)), return_exceptions=True)
+    (made,) = [one for one in ended if isinstance(one, ResourcesUpdate)]
+    refused = [one for one in ended if isinstance(one, InvalidRequestError)]
+    assert (len(refused), str(refused[0])) == (7, "Idempotency-Key: k was sent with another request; send another key")
+    assert made.version == 1
+    assert await store.get_resources_by_id(made.resources_id) == made
+    assert isinstance(prompt := made.resources["p"], PromptTemplate)
+    assert await add(int(prompt.template)) == made
+
+
 async def test_a_repeated_start_with_its_key_starts_once(store: LightningStore) -> None:
     """Ours: keys."""
     first = await store.start_rollout("x", idempotency_key="k")
@@ -253,7 +272,7 @@ async def test_a_repeated_start_with_its_key_starts_once(store: LightningStore) 
     assert (await store.query_rollouts()).total == 1
 
 
-async def test_a_lost_answer_loses_no_rollout(store: LightningStore) -> None:
+async def test_a_claim_whose_answer_was_lost_loses_no_rollout(store: LightningStore) -> None:
     """Ours: keys."""
     await store.enqueue_many_rollouts([EnqueueRolloutRequest(input=n) for n in range(4)])
     first = await store.dequeue_rollout("w", idempotency_key="k1")
@@ -266,6 +285,28 @@ async def test_a_lost_answer_loses_no_rollout(store: LightningStore) -> None:
     assert [rollout.input for rollout in many] == [1, 2]
     assert [rollout.attempt.attempt_id for rollout in many] == [rollout.attempt.attempt_id for rollout in same]
     assert (await claimed(store)).input == 3
+
+
+async def test_the_key_of_another_request_is_refused(store: LightningStore) -> None:
+    """Ours: keys."""
+    await store.enqueue_many_rollouts([EnqueueRolloutRequest(input=n) for n in range(4)], idempotency_key="k")
+    await store.start_rollout({"a": 1, "b": 2}, metadata={"m": 1}, worker_id="w", idempotency_key="k")
+    assert await store.dequeue_many_rollouts(2, "w", idempotency_key="k")
+    same = await store.start_rollout({"b": 2, "a": 1}, metadata={"m": 1}, worker_id="w", idempotency_key="k")
+    assert same.input == {"a": 1, "b": 2}
+    others = [
+        lambda: store.enqueue_rollout(0, idempotency_key="k"),
+        lambda: store.enqueue_many_rollouts([EnqueueRolloutRequest(input=n) for n in range(5)], idempotency_key="k"),
+        lambda: store.start_rollout({"a": 1}, metadata={"m": 1}, worker_id="w", idempotency_key="k"),
+        lambda: store.start_rollout({"a": 1, "b": 2}, metadata={"m": 2}, worker_id="w", idempotency_key="k"),
+        lambda: store.start_rollout({"a": 1, "b": 2}, metadata={"m": 1}, worker_id="v", idempotency_key="k"),
+        lambda: store.dequeue_many_rollouts(1, "w", idempotency_key="k"),
+        lambda: store.dequeue_many_rollouts(2, "v", idempotency_key="k"),
+    ]
+    for other in others:
+        with pytest.raises(InvalidRequestError, match="Idempotency-Key: k was sent with another request"):
+            await other()
+    assert (await store.query_rollouts()).total == 5
 
 
 async def test_the_same_call_twice_at_once_enqueues_once(store: LightningStore) -> None:

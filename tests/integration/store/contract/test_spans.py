@@ -119,7 +119,7 @@ async def test_a_batch_may_span_several_rollouts(store: LightningStore) -> None:
     assert (await rollout_of(store, b.rollout_id)).status == "running"
 
 
-async def test_a_batch_with_a_span_of_nobody_stores_nothing(store: LightningStore) -> None:
+async def test_a_batch_with_a_span_of_an_unknown_attempt_stores_nothing(store: LightningStore) -> None:
     """Invariants 32, 33."""
     rollout = await begin(store)
     unknown = span_of(rollout, "b", 2).model_copy(update={"attempt_id": "at-unknown"})
@@ -137,7 +137,7 @@ async def test_a_number_below_zero_asks_for_the_next(store: LightningStore) -> N
     assert [span.sequence_id for span in stored] == [1, 5, 6, 2, 7]
 
 
-async def test_a_span_of_nobody_is_refused(store: LightningStore) -> None:
+async def test_a_span_of_an_unknown_attempt_is_refused(store: LightningStore) -> None:
     """Invariant 33."""
     a, b = await begin(store), await begin(store)
     for update in (
@@ -161,7 +161,7 @@ async def test_the_first_span_sets_the_attempt_running(store: LightningStore) ->
     assert (await rollout_of(store, rollout.rollout_id)).status == "running"
 
 
-async def test_each_span_is_a_sign_of_life(store: LightningStore) -> None:
+async def test_each_span_extends_the_deadline(store: LightningStore) -> None:
     """Invariant 34."""
     rollout = await running(store)
     long_ago = rollout.attempt.start_time - 100
@@ -267,5 +267,5 @@ async def test_an_opentelemetry_span_is_converted(store: LightningStore) -> None
     assert (first.sequence_id, second.sequence_id) == (1, 2)
     assert second.trace_id == format(inner.get_span_context().trace_id, "032x")
     assert second.attributes == {"n": 1}
-    assert second.events[0]["name"] == "happened"
+    assert second.events[0].name == "happened"
     assert second.start_time == pytest.approx(inner.start_time / 1e9)

@@ -32,7 +32,7 @@ async def answer(response: Any) -> tuple[int, Any]:
 
 
 @pytest.mark.parametrize("query", ["sort_by=colour", "limit=-2", "offset=-1"])
-async def test_a_query_that_makes_no_sense_is_400(http: aiohttp.ClientSession, query: str) -> None:
+async def test_a_query_that_is_invalid_is_400(http: aiohttp.ClientSession, query: str) -> None:
     """Invariant 52."""
     status, body = await answer(http.get(f"/v1/agl/rollouts?{query}"))
     assert status == 400
@@ -79,7 +79,7 @@ async def test_a_cursor_of_the_wire_pages_to_the_end(service: ServedKit, http: a
     assert (status, "cursor: 'page-2'" in got["detail"]) == (422, True)
 
 
-async def test_a_page_of_no_attempts_has_a_total(service: ServedKit, http: aiohttp.ClientSession) -> None:
+async def test_an_empty_page_of_attempts_has_a_total(service: ServedKit, http: aiohttp.ClientSession) -> None:
     """Invariant 7."""
     rollout = await begin(service.store)
     path = f"/v1/agl/rollouts/{rollout.rollout_id}/attempts"
@@ -90,7 +90,7 @@ async def test_a_page_of_no_attempts_has_a_total(service: ServedKit, http: aioht
     assert status == 400
 
 
-async def test_other_origins_are_not_let_in(service: ServedKit, http: aiohttp.ClientSession) -> None:
+async def test_other_origins_are_refused(service: ServedKit, http: aiohttp.ClientSession) -> None:
     """Invariant 54."""
     async with http.get("/v1/agl/statistics", headers={"Origin": "http://elsewhere"}) as response:
         assert response.status == 200
@@ -108,9 +108,9 @@ async def test_a_lost_answer_makes_no_second_rollout_and_loses_none(service: Ser
     assert {rollout.attempt.sequence_id for rollout in taken if rollout} == {1}
 
 
-async def test_a_service_that_is_away_is_an_error_and_not_none() -> None:
+async def test_a_service_that_is_down_is_an_error_and_not_none() -> None:
     """Invariant 59."""
-    listener = bind("127.0.0.1", 0, "nobody")
+    listener = bind("127.0.0.1", 0, "unknown")
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     listener.close()
     async with LightningStoreClient(url, "token", retry_seconds=0.2) as client:
@@ -148,13 +148,15 @@ async def test_client_and_service_count_alike(service: ServedKit, http: aiohttp.
     }
 
 
-async def test_a_busy_port_is_refused_loudly() -> None:
+async def test_a_busy_port_is_an_error() -> None:
     """Invariant 62."""
     with bind("127.0.0.1", 0, "the first") as taken, pytest.raises(StoreError, match="second"):
         bind("127.0.0.1", taken.getsockname()[1], "the second")
 
 
-async def test_traces_are_taken_zipped_and_nothing_else_is(service: ServedKit, http: aiohttp.ClientSession) -> None:
+async def test_traces_may_be_compressed_and_other_bodies_may_not(
+    service: ServedKit, http: aiohttp.ClientSession
+) -> None:
     """Invariant 63."""
     rollout = await begin(service.store)
     ids = {
@@ -200,13 +202,13 @@ async def test_a_client_can_be_pickled(service: ServedKit) -> None:
         assert (await copy.query_rollouts()).total == 1
 
 
-async def test_the_token_may_lie_in_the_url(service: ServedKit) -> None:
+async def test_the_token_may_be_in_the_url(service: ServedKit) -> None:
     """Ours: 0.3's clients have no other place for it."""
     host = service.service_url.removeprefix("http://")
     async with LightningStoreClient(f"http://relight:{service.token}@{host}") as client:
         assert (await client.statistics())["total_rollouts"] == 0
 
 
-async def test_the_service_says_that_it_takes_otlp(http: aiohttp.ClientSession) -> None:
+async def test_the_service_announces_otlp(http: aiohttp.ClientSession) -> None:
     status, body = await answer(http.get("/v1/agl/capabilities"))
     assert (status, body["otlp_traces"]) == (200, True)

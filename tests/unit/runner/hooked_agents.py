@@ -1,0 +1,69 @@
+"""Agents with hooks. Loaded by path into the fork server."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from typing import Any
+
+from relight.emitter import emit_message
+from relight.litagent import rollout
+from relight.types.hooks import Hook
+
+
+class Telling(Hook):
+    """Prints what it is called with."""
+
+    async def on_rollout_start(self, *, agent: Any, runner: Any, rollout: Any) -> None:
+        print("start", agent.name, runner, rollout.input)
+
+    async def on_trace_start(self) -> None:  # type: ignore[override]
+        raise RuntimeError("broken")
+
+    def on_trace_end(self, tracer: Any) -> None:  # type: ignore[override]
+        print("trace end", tracer)
+
+    async def on_rollout_end(self, *, spans: Any, **given: Any) -> None:
+        await asyncio.sleep(0)
+        print("end", [span.name for span in spans], sorted(given))
+
+
+@rollout
+def told(task: Any) -> float:
+    """Emits a message, and returns a reward."""
+    emit_message("m")
+    return asyncio.run(_half())
+
+
+async def _half() -> float:
+    return 0.5
+
+
+@rollout
+async def told_async(task: Any) -> float:
+    """The same, asynchronously."""
+    emit_message("m")
+    return 0.5
+
+
+@rollout
+def failing(task: Any) -> None:
+    """Fails."""
+    raise KeyError("lost")
+
+
+@rollout
+def exiting(task: Any) -> None:
+    """Ends as a program does."""
+    sys.exit(3)
+
+
+@rollout
+def dying(task: Any) -> None:
+    """Ends its process."""
+    os._exit(3)
+
+
+for agent in (told, told_async, failing, exiting, dying):
+    agent.hooks = [Telling()]
