@@ -9,6 +9,7 @@ from typing import Any, Literal
 from urllib.parse import urlsplit, urlunsplit
 
 import orjson
+from pydantic import ConfigDict, Field
 
 from relight.emitter.scope import new_trace_id
 from relight.processes.linux import signal_name
@@ -17,7 +18,8 @@ from relight.runner.fork_server_reports import ExitReport
 from relight.types.names import Network
 from relight.types.resources import LLM, NamedResources, ProxyLLM
 from relight.types.rollout import FailureClass
-from relight.types.wire import OpenedAttempt, SpanRecord
+from relight.types.wire import AgentEnd, OpenedAttempt, SpanRecord
+from relight.types.wire import AgentError as AgentError
 
 ROLLOUT_FIELDS = {"rollout_id", "mode", "config", "metadata", "resources_id", "resources_version", "run", "step"}
 
@@ -107,18 +109,10 @@ def _rollout_of(opened: OpenedAttempt) -> dict[str, Any]:
     return opened.model_dump(mode="json", include=ROLLOUT_FIELDS) | own
 
 
-@dataclass(frozen=True, slots=True)
-class AgentError:
-    """An exception that an agent raised."""
-
-    type: str
-    message: str
-    traceback: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentOutcome:
+class AgentOutcome(AgentEnd):
     """How a call ended. A failed call is data, not an exception."""
+
+    model_config = ConfigDict(frozen=True)
 
     kind: Literal["returned", "raised", "died", "killed"]
     """`died`: the process ended without a result. `killed`: the runner killed it, for `reason`."""
@@ -126,31 +120,19 @@ class AgentOutcome:
     """The return value, if its JSON has at most 1 MiB."""
     invalid: str | None = None
     """Why the returned value is neither a reward nor None."""
-    rewards: Mapping[str, float] = field(default_factory=dict[str, float])
-    """The last reward, returned or emitted; the primary one first."""
-    feedback: str | None = None
-    """The feedback that was given with the last reward."""
     spans: tuple[SpanRecord, ...] = ()
     """In order of arrival; empty if the caller took them one by one."""
-    spans_dropped: int = 0
-    """The number of spans that were malformed or over the limit."""
     hooks_cut: bool = False
     """Its process ended before its last hooks had run."""
-    error: AgentError | None = None
     reason: FailureClass | None = None
     """Why it was killed, or `infrastructure` if the platform lost it."""
     detail: str = ""
     """One line about `reason`."""
-    exit: ExitReport = field(default_factory=ExitReport)
+    exit: ExitReport = Field(default_factory=ExitReport)
     """How its process ended, if it had one of its own."""
     out_of_memory: bool = False
-    output: str = ""
-    """The end of its output."""
-    output_bytes: int = 0
-    """The size of its output in bytes."""
     died_with: bool = False
     """A process that it shared with other attempts died, and it is not known which of them caused that."""
-    duration_seconds: float = 0.0
 
     @property
     def reward(self) -> float | None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import suppress
-from dataclasses import asdict
 from typing import Any
 
 from relight.errors import ConflictError, RelightError, StoreError
@@ -114,18 +113,17 @@ class AttemptWatch:
         fault_point(FaultPoint.AGENT_ENDED)
         if self.opened.grader and outcome.kind == "returned" and failure is not FailureClass.INFRASTRUCTURE:
             return await self._await_grading(outcome)
-        return await self.store.finish_attempt(self._finish(outcome, failure, message))
+        given = {"reward": outcome.reward, "died": outcome.died_with, "spans": self.spans.waiting, "end": outcome}
+        return await self.store.finish_attempt(self._finish(failure, message, **given))
 
     async def refuse(self, why: str) -> AttemptOutcome:
         """Close an attempt that this runner can't run as its run file asks."""
-        end = FinishRequest(**self._left_by(None), failure_class=FailureClass.INFRASTRUCTURE, message=why)
-        return await self.store.finish_attempt(end)
+        return await self.store.finish_attempt(self._finish(FailureClass.INFRASTRUCTURE, why))
 
     async def never_began(self, reason: FailureClass, detail: str) -> None:
         """Close an attempt that was not started yet."""
-        end = FinishRequest(**self._left_by(None), failure_class=reason, message=detail[:MESSAGE_LENGTH])
         with suppress(RelightError):
-            await self.store.finish_attempt(end)
+            await self.store.finish_attempt(self._finish(reason, detail))
 
     async def kill(self, reason: FailureClass, detail: str) -> None:
         """End the attempt with everything that it started."""
@@ -168,26 +166,12 @@ class AttemptWatch:
         opened = self.opened
         if self.spans.waiting:
             await self.store.add_spans(opened.rollout_id, opened.attempt_id, opened.fence, self.spans.waiting)
-        await self.store.await_grading(GradingRequest(**self._left_by(outcome)))
+        request = GradingRequest(attempt_id=opened.attempt_id, fence=opened.fence, end=outcome)
+        await self.store.await_grading(request)
 
-    def _finish(self, outcome: AgentOutcome, failure: FailureClass | None, message: str) -> FinishRequest:
-        return FinishRequest(
-            **self._left_by(outcome),
-            failure_class=failure,
-            reward=outcome.reward,
-            message=message[:MESSAGE_LENGTH],
-            error=outcome.error and asdict(outcome.error),
-            spans=self.spans.waiting,
-            dimensions=dict(outcome.rewards),
-            feedback=outcome.feedback,
-            died=outcome.died_with,
-        )
-
-    def _left_by(self, outcome: AgentOutcome | None) -> dict[str, Any]:
-        """The fields of `AgentEnd`; None where no agent ran."""
-        left = ("output", "output_bytes", "duration_seconds", "spans_dropped") if outcome else ()
-        own = self.opened.model_dump(include={"attempt_id", "fence"})
-        return own | {name: getattr(outcome, name) for name in left}
+    def _finish(self, failure: FailureClass | None, message: str, **given: Any) -> FinishRequest:
+        key = {"attempt_id": self.opened.attempt_id, "fence": self.opened.fence}
+        return FinishRequest(**key, failure_class=failure, message=message[:MESSAGE_LENGTH], **given)
 
 
 async def with_outcome_checked(outcome: AgentOutcome, calls: CallLog) -> tuple[FailureClass | None, str]:

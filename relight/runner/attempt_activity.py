@@ -18,7 +18,7 @@ from relight.store.attempts.base import AttemptStore
 from relight.temporal.draining import is_ending
 from relight.temporal.retry_later import retry_later
 from relight.types import names
-from relight.types.payloads import AttemptInput, RolloutResult
+from relight.types.payloads import AttemptInput, GradeInput, RolloutResult
 from relight.types.rollout import FailureClass
 from relight.types.wire import AttemptOutcome, OpenAnswer, OpenedAttempt, OpenRequest
 
@@ -85,7 +85,8 @@ class RunnerActivities:
         outcome = await self._run(answer.attempt)
         fault_point(FaultPoint.ATTEMPT_RECORDED)
         if outcome is None:
-            return _to_be_graded(answer.attempt, attempt.try_number)
+            grade = GradeInput.taken_from(answer.attempt, try_number=attempt.try_number)
+            return RolloutResult.taken_from(grade, succeeded=True, grade=grade)
         if outcome.failure_class is FailureClass.INFRASTRUCTURE:
             raise ApplicationError(outcome.message, type="Infrastructure")
         return result_of(outcome)
@@ -132,12 +133,6 @@ class RunnerActivities:
         await asyncio.gather(running, return_exceptions=True)
 
 
-def _to_be_graded(opened: OpenedAttempt, try_number: int) -> RolloutResult:
-    given = opened.model_dump(include={"rollout_id", "attempt_id", "grader", "fence"})
-    return RolloutResult(**given, succeeded=True, tries=try_number)
-
-
 def result_of(outcome: AttemptOutcome) -> RolloutResult:
     """The result for the workflow."""
-    given = outcome.model_dump(exclude={"try_number", "message"})
-    return RolloutResult(**given, message=outcome.message[:500], tries=outcome.try_number)
+    return RolloutResult.taken_from(outcome, message=outcome.message[:500])

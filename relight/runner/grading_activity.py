@@ -7,7 +7,6 @@ then ends as `grader_error`. If its runner dies, Temporal retries the activity.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import asdict
 from typing import Any
 
 from temporalio import activity
@@ -21,7 +20,7 @@ from relight.store.attempts.base import AttemptStore
 from relight.types import names
 from relight.types.payloads import GradeInput, NamedRewards, RolloutResult
 from relight.types.rollout import FailureClass
-from relight.types.wire import AttemptOutcome, FinishRequest, Transcript
+from relight.types.wire import AgentEnd, AttemptOutcome, FinishRequest, Transcript
 
 GRADER_SECONDS = 600.0
 """Longest that a grader may take."""
@@ -53,9 +52,8 @@ class GradingActivities:
             graded = _lost(grade)
         else:
             graded = await self._grade(grade, await self.store.transcript(grade.attempt_id))
-        given = graded.model_dump(include={"attempt_id", "failure_class", "reward", "message"})
-        succeeded = graded.failure_class is None
-        return RolloutResult(rollout_id=grade.rollout_id, succeeded=succeeded, named=_named(graded), **given)
+        given = {"rollout_id": grade.rollout_id, "succeeded": graded.failure_class is None}
+        return RolloutResult.taken_from(graded, **given, named=_named(graded.end))
 
     async def grade(self, grade: GradeInput) -> AttemptOutcome:
         """Call the grader and finish the attempt, unless it has ended already.
@@ -84,18 +82,18 @@ class GradingActivities:
         if outcome.failure_class is FailureClass.INFRASTRUCTURE:
             raise ApplicationError(outcome.message, type="Infrastructure")
         if outcome.failure_class is not None:
-            return _failed(grade, _reason(outcome), asdict(outcome.error) if outcome.error else None)
+            return _failed(grade, _reason(outcome), outcome)
         if outcome.reward is None:
-            return _failed(grade, "returned no number")
-        return _finish(grade, reward=outcome.reward, dimensions=dict(outcome.rewards), feedback=outcome.feedback)
+            return _failed(grade, "returned no number", outcome)
+        return _finish(grade, outcome, reward=outcome.reward)
 
 
-def _named(graded: FinishRequest) -> NamedRewards | None:
+def _named(end: AgentEnd) -> NamedRewards | None:
     """Named rewards and feedback for Temporal, cut to a readable size."""
-    if not graded.feedback and len(graded.dimensions) < 2:
+    if not end.feedback and len(end.rewards) < 2:
         return None
-    first = dict(list(graded.dimensions.items())[:MAX_DIMENSIONS])
-    return NamedRewards(dimensions=first, feedback=graded.feedback and graded.feedback[:MESSAGE_LENGTH])
+    first = dict(list(end.rewards.items())[:MAX_DIMENSIONS])
+    return NamedRewards(dimensions=first, feedback=end.feedback and end.feedback[:MESSAGE_LENGTH])
 
 
 def _reason(outcome: AgentOutcome) -> str:
@@ -103,14 +101,14 @@ def _reason(outcome: AgentOutcome) -> str:
     return outcome.message if outcome.error else outcome.message.replace("the agent", "the grader", 1)
 
 
-def _finish(grade: GradeInput, **found: Any) -> FinishRequest:
-    return FinishRequest(**grade.model_dump(include={"attempt_id", "fence", "grader"}), **found)
+def _finish(grade: GradeInput, end: AgentEnd, **found: Any) -> FinishRequest:
+    return FinishRequest(attempt_id=grade.attempt_id, fence=grade.fence, grader=grade.grader, end=end, **found)
 
 
 def _lost(grade: GradeInput) -> FinishRequest:
     return _failed(grade, f"its runner was lost {MAX_TRIES} times")
 
 
-def _failed(grade: GradeInput, reason: str, error: dict[str, Any] | None = None) -> FinishRequest:
+def _failed(grade: GradeInput, reason: str, end: AgentEnd | None = None) -> FinishRequest:
     message = f"grader {grade.grader!r}: {reason}"[:MESSAGE_LENGTH]
-    return _finish(grade, failure_class=FailureClass.GRADER_ERROR, message=message, error=error)
+    return _finish(grade, end or AgentEnd(), failure_class=FailureClass.GRADER_ERROR, message=message)

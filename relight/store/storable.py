@@ -129,6 +129,6 @@ def with_reward_checked(request: FinishRequest) -> FinishRequest:
             "reward": None,
         }
     else:
-        sound = {name: value for name, value in request.dimensions.items() if abs(value) <= LARGEST_REWARD}
-        return request.model_copy(update={"dimensions": sound})
+        sound = {name: value for name, value in request.end.rewards.items() if abs(value) <= LARGEST_REWARD}
+        return request.model_copy(update={"end": request.end.model_copy(update={"rewards": sound})})
     return request.model_copy(update=changes)

@@ -108,7 +108,7 @@ class AgentAttempts:
         return FinishedAttempt(
             succeeded=outcome.succeeded,
             reward=outcome.reward,
-            rewards=row.dimensions,
+            rewards=row.graded.rewards,
             failure_class=outcome.failure_class,
             message=outcome.message,
             spans=list(await store.query_spans(rollout_id)),

@@ -12,8 +12,9 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from relight.types.names import GPU_QUEUE, RUNNER_QUEUE
-from relight.types.rollout import FailureClass, RolloutConfig
+from relight.types.rollout import RolloutConfig
 from relight.types.run_file import RunFile
+from relight.types.wire import AttemptOutcome
 
 Kind = Literal["train", "eval"]
 KEPT_EVALUATIONS = 10
@@ -318,22 +319,17 @@ class NamedRewards(Payload):
     feedback: str | None = None
 
 
-class RolloutResult(Payload):
-    """Output of RolloutWorkflow, and of `run_attempt` and `grade_attempt` for their try."""
+class RolloutResult(AttemptOutcome, Payload):
+    """Output of RolloutWorkflow, and of `run_attempt` and `grade_attempt`: how the last attempt ended."""
 
-    rollout_id: str
-    attempt_id: str | None = None
+    attempt_id: str = ""
+    """Empty if there was none."""
+    try_number: int = 1
     succeeded: bool = False
-    failure_class: FailureClass | None = None
-    reward: float | None = None
-    message: str = ""
-    tries: int = 1
     gone: bool = False
     """Cancelled or superseded: nothing ran."""
-    grader: str | None = None
-    """Set if the agent succeeded and this grader has yet to give the reward."""
-    fence: int | None = None
-    """Fence of the attempt that is to be graded."""
+    grade: GradeInput | None = None
+    """Set if the agent succeeded and its grader has yet to give the reward."""
     named: NamedRewards | None = None
     """Set if an attempt was graded again, which writes nothing."""
 

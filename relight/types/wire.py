@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic.dataclasses import dataclass
 from typing_extensions import TypedDict
 
 from relight.types.names import POLICY, Isolation, Network
@@ -118,11 +119,23 @@ class SpanRecord(Message):
     extra: SpanExtra = Field(default_factory=SpanExtra)
 
 
-class AgentEnd(Message):
-    """What an agent left at its end."""
+@dataclass(frozen=True, slots=True, config=Message.model_config)
+class AgentError:
+    """An exception that an agent raised."""
 
-    attempt_id: str
-    fence: int
+    type: str = ""
+    message: str = ""
+    traceback: str = ""
+
+
+class AgentEnd(Message):
+    """What a call of an agent or a grader left at its end."""
+
+    rewards: dict[str, float] = Field(default_factory=dict[str, float])
+    """The last rewards by name, returned or emitted; the one that counts first."""
+    feedback: str | None = None
+    """Given with the last reward."""
+    error: AgentError | None = None
     output: str = ""
     """Tail of what it printed."""
     output_bytes: int = 0
@@ -131,26 +144,24 @@ class AgentEnd(Message):
     """Spans that were not kept: malformed, or beyond what an attempt may send."""
 
 
-class GradingRequest(AgentEnd):
+class GradingRequest(Message):
     """The agent ended well; the attempt stays open until its grader has finished it."""
 
+    attempt_id: str
+    fence: int
+    end: AgentEnd = Field(default_factory=AgentEnd)
 
-class FinishRequest(AgentEnd):
+
+class FinishRequest(GradingRequest):
     """Close an attempt. `failure_class` None means that it ended well with `reward`."""
 
     failure_class: FailureClass | None = None
     reward: float | None = None
     message: str = ""
-    error: dict[str, Any] | None = None
-    """Type, message, traceback."""
     spans: list[SpanRecord] = Field(default_factory=list[SpanRecord])
     """Spans not sent before."""
-    dimensions: dict[str, float] = Field(default_factory=dict[str, float])
-    """Named rewards, `reward` first; empty if it has no name."""
-    feedback: str | None = None
-    """The grader's feedback."""
     grader: str = "agent"
-    """Who gave the reward. A grader says nothing about output and duration: the runner has sent these before."""
+    """Who gave the reward and left `end`. Of a grader's own, output, duration and count of spans are not kept."""
     died: bool = False
     """A process that it shared died under it, by no known fault of one attempt: a death of the rollout (rule 4)."""
 

@@ -50,8 +50,8 @@ class RegradeWorkflow:
 
     async def _grade_page(self, page: RegradePage) -> None:
         found = await asyncio.gather(*(self._grade(*attempt) for attempt in page.attempts))
-        rewards = [(r.rollout_id, r.attempt_id or "", r.reward) for r in found if r.succeeded and r.reward is not None]
-        named = {r.attempt_id or "": r.named for r in found if r.named}
+        rewards = [(r.rollout_id, r.attempt_id, r.reward) for r in found if r.succeeded and r.reward is not None]
+        named = {r.attempt_id: r.named for r in found if r.named}
         graded = RegradedRewards(run=self.request.run, grader=self.request.grader, rewards=rewards, named=named)
         await store_call(names.RECORD_REGRADES, graded, RegradePage)
         self.request.graded += len(rewards)

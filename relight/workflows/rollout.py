@@ -65,7 +65,7 @@ class RolloutWorkflow:
             result = await self._attempt(number)
             failure = None if result.succeeded or result.gone else result.failure_class
             if failure is None or not may_retry(config, failure, number):
-                return result.model_copy(update={"tries": number})
+                return result.model_copy(update={"try_number": number})
             self._show(result)
             self._raise_if_cancelled()
             await workflow.sleep(timedelta(seconds=backoff_seconds(config, number)))
@@ -75,24 +75,20 @@ class RolloutWorkflow:
         rollout = self.rollout
         attempt = AttemptInput.taken_from(rollout, try_number=number)
         result = await runner_call(names.RUN_ATTEMPT, attempt, RolloutResult, rollout.queue, rollout.run)
-        if not (result.succeeded and result.grader):
+        if result.grade is None:
             return result
         self._raise_if_cancelled()
-        return await self._grade(result, number)
+        return await self._grade(result.grade)
 
     def _raise_if_cancelled(self) -> None:
         """An attempt may end before the cancel reaches it; the rollout is cancelled nevertheless."""
         if is_cancel_requested() or self.cancel_reason is not None:
             raise asyncio.CancelledError
 
-    async def _grade(self, ended: RolloutResult, number: int) -> RolloutResult:
+    async def _grade(self, grade: GradeInput) -> RolloutResult:
         """Let the grader finish an attempt whose agent succeeded."""
-        rollout = self.rollout
-        grader, attempt_id, fence = ended.grader or "", ended.attempt_id or "", ended.fence or 0
-        queue = rollout.grader_queue or names.runner_queue(names.RUNNER_QUEUE, grader)
-        given = {"attempt_id": attempt_id, "fence": fence, "grader": grader, "try_number": number}
-        grade = GradeInput.taken_from(rollout, **given)
-        return await runner_call(names.GRADE_ATTEMPT, grade, RolloutResult, queue, rollout.run)
+        queue = self.rollout.grader_queue or names.runner_queue(names.RUNNER_QUEUE, grade.grader)
+        return await runner_call(names.GRADE_ATTEMPT, grade, RolloutResult, queue, self.rollout.run)
 
     async def _result_after(self, error: BaseException) -> RolloutResult:
         if is_cancelled_exception(error):
@@ -107,5 +103,5 @@ class RolloutWorkflow:
         if result.succeeded:
             return
         reason = result.failure_class or FailureClass.INFRASTRUCTURE
-        workflow.set_current_details(f"**{reason.value}** (try {result.tries}): {result.message}")
+        workflow.set_current_details(f"**{reason.value}** (try {result.try_number}): {result.message}")
         workflow.upsert_search_attributes([search.STATUS.value_set(reason.value)])

@@ -12,9 +12,9 @@ import pytest
 
 from relight.errors import ConflictError
 from relight.store.database import Database
-from relight.types.wire import FinishRequest, GradingRequest, ResolveRequest
+from relight.types.wire import FinishRequest, ResolveRequest
 from tests.rules.kit import begin
-from tests.support.store_kit import call, span
+from tests.support.store_kit import call, grading_of, span
 from tests.support.store_service import TOKEN, store_service
 
 
@@ -55,7 +55,7 @@ async def test_every_request_of_an_older_attempt_is_a_conflict_and_its_spans_are
     store = run.store
     for write in (
         store.finish_attempt(FinishRequest(attempt_id=old.attempt_id, fence=old.fence, reward=-1.0)),
-        store.await_grading(GradingRequest(attempt_id=old.attempt_id, fence=old.fence, output="x")),
+        store.await_grading(grading_of(old, output="x")),
         store.heartbeat(old.attempt_id, old.fence, "w"),
         store.resolve(ResolveRequest(rollout_id=rollout, attempt_id=old.attempt_id, token=old.token)),
     ):

@@ -22,6 +22,7 @@ from temporalio.worker import Worker
 from relight.activities.orchestrator import OrchestratorActivities
 from relight.observability.process_reports import Doing
 from relight.runner.agent_call import AgentCall, AgentOutcome
+from relight.runner.attempt_activity import result_of
 from relight.runner.collector import OnSpan
 from relight.runner.grading_activity import GradingActivities
 from relight.runner.process_isolation import AgentRunner
@@ -36,13 +37,15 @@ from relight.types.payloads import (
     AttemptInput,
     EngineState,
     GpuClaim,
+    GradeInput,
     RolloutResult,
     RunRequest,
     StepInput,
     UpdateResult,
 )
-from relight.types.wire import FinishRequest, GradingRequest, OpenedAttempt, OpenRequest
+from relight.types.wire import FinishRequest, OpenedAttempt, OpenRequest
 from relight.worker.orchestrator import activities_of, make_worker
+from tests.support.store_kit import grading_of
 
 Agent = Callable[[OpenedAttempt], Awaitable[FinishRequest]]
 Grader = Callable[[AgentCall], Awaitable[AgentOutcome]]
@@ -98,29 +101,14 @@ class ScriptedRunner:
             finally:
                 beating.cancel()
         assert outcome is not None
-        return RolloutResult(
-            rollout_id=outcome.rollout_id,
-            attempt_id=outcome.attempt_id,
-            succeeded=outcome.succeeded,
-            failure_class=outcome.failure_class,
-            reward=outcome.reward,
-            message=outcome.message,
-        )
+        return result_of(outcome)
 
     async def await_grading(self, opened: OpenedAttempt, finish: FinishRequest) -> RolloutResult:
         """As the runner does where the run has a grader."""
         self.own_rewards[opened.attempt_id] = finish.reward
-        handed = GradingRequest(
-            attempt_id=opened.attempt_id, fence=opened.fence, output=f"answer of {opened.rollout_id}"
-        )
-        await self.store.await_grading(handed)
-        return RolloutResult(
-            rollout_id=opened.rollout_id,
-            attempt_id=opened.attempt_id,
-            succeeded=True,
-            grader=opened.grader,
-            fence=opened.fence,
-        )
+        await self.store.await_grading(grading_of(opened, output=f"answer of {opened.rollout_id}"))
+        grade = GradeInput.taken_from(opened)
+        return RolloutResult.taken_from(grade, succeeded=True, grade=grade)
 
 
 class ScriptedGraders:

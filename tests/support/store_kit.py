@@ -12,11 +12,13 @@ from relight.store.database import Database
 from relight.store.memory.attempts import MemoryAttemptStore
 from relight.types.rollout import RolloutConfig
 from relight.types.wire import (
+    AgentEnd,
     AttemptOutcome,
     CallFailure,
     Choice,
     FinishRequest,
     GenerationRecord,
+    GradingRequest,
     OpenAnswer,
     OpenedAttempt,
     OpenRequest,
@@ -242,12 +244,18 @@ async def opened(kit: StoreKit, rollout_id: str = "r1", try_number: int = 1, exe
 
 
 async def finish(kit: StoreKit, attempt: OpenedAttempt, **fields: Any) -> AttemptOutcome:
-    """Finish an attempt; well, with reward 1, unless `fields` say otherwise."""
-    given: dict[str, Any] = {"attempt_id": attempt.attempt_id, "fence": attempt.fence}
+    """Finish an attempt; well, with reward 1, unless `fields` say otherwise; those of `AgentEnd` are what it left."""
+    end = AgentEnd.model_validate({name: fields.pop(name) for name in AgentEnd.model_fields if name in fields})
+    given: dict[str, Any] = {"attempt_id": attempt.attempt_id, "fence": attempt.fence, "end": end}
     if "failure_class" not in fields:
         given["reward"] = 1.0
     request = FinishRequest(**(given | fields))
     return await kit.store.finish_attempt(request)
+
+
+def grading_of(attempt: OpenedAttempt, **left: Any) -> GradingRequest:
+    """The request to leave an attempt, whose agent left this, to its grader."""
+    return GradingRequest(attempt_id=attempt.attempt_id, fence=attempt.fence, end=AgentEnd.model_validate(left))
 
 
 def call(attempt: OpenedAttempt, number: int = 1, request_hash: str = "hash-1", **fields: Any) -> GenerationRecord:

@@ -105,32 +105,22 @@ class PostgresStore:
 
     async def finish_attempt(self, request: FinishRequest) -> AttemptOutcome:
         final = with_reward_checked(request)
-        named = {self._clean_text(name): value for name, value in final.dimensions.items()}
-        await self._count_dropped(request)
         try:
-            outcome = await self.database.value(
-                "finish_attempt",
-                final.attempt_id,
-                final.fence,
-                final.failure_class,
-                final.reward,
-                self._clean_text(final.message),
-                self.redactor.value(storable(final.error)),
-                self._clean_text(final.output),
-                final.output_bytes,
-                final.duration_seconds,
-                self._clean_spans(final.spans) or None,
-                storable_text(final.grader),
-                final.died,
-                next(iter(named), None),
-                dict(list(named.items())[1:]),
-                final.feedback and self._clean_text(final.feedback),
-            )
+            outcome = await self.database.value("finish_attempt", self._clean_request(final))
         except ConflictError:
             await self._keep_spans(final)
             raise
         fault_point(FaultPoint.FINISHED)
         return AttemptOutcome.model_validate(outcome)
+
+    def _clean_request(self, request: GradingRequest) -> dict[str, Any]:
+        """As the functions in SQL take it. Rewards are a list: JSON in Postgres keeps no order of names."""
+        row: dict[str, Any] = storable(request.model_dump(exclude={"spans"}))
+        row["end"] = self.redactor.value(row["end"])
+        row["end"]["rewards"] = [(self._clean_text(name), value) for name, value in request.end.rewards.items()]
+        if isinstance(request, FinishRequest):
+            row |= {"message": self.redactor.text(row["message"]), "spans": self._clean_spans(request.spans)}
+        return row
 
     def _clean_text(self, text: str) -> str:
         return storable_text(self.redactor.text(text))
@@ -138,26 +128,13 @@ class PostgresStore:
     def _clean_spans(self, spans: Iterable[SpanRecord]) -> list[dict[str, Any]]:
         return [self.redactor.value(storable_span(span)) for span in spans]
 
-    async def _count_dropped(self, ended: FinishRequest | GradingRequest) -> None:
-        """Written before the attempt ends, so that a reader of its end also reads this."""
-        if ended.spans_dropped:
-            await self.database.execute("count_dropped_spans", ended.attempt_id, ended.fence, ended.spans_dropped)
-
     async def _keep_spans(self, request: FinishRequest) -> None:
         if request.spans:
             rollout_id = await self.database.value("rollout_of_attempt", request.attempt_id)
             await self.add_spans(rollout_id, request.attempt_id, request.fence, request.spans)
 
     async def await_grading(self, request: GradingRequest) -> None:
-        await self._count_dropped(request)
-        await self.database.execute(
-            "await_grading",
-            request.attempt_id,
-            request.fence,
-            self._clean_text(request.output),
-            request.output_bytes,
-            request.duration_seconds,
-        )
+        await self.database.execute("await_grading", self._clean_request(request))
 
     async def transcript(self, attempt_id: str) -> Transcript:
         row = await self.database.row("transcript", attempt_id)

@@ -240,11 +240,11 @@ class MemoryAttemptStore:
             failure_class = FailureClass.ENGINE_ERROR
             message = ": ".join(filter(None, ["a model call failed on the platform's side", message]))
         attempt.status = failure_class.attempt_status if failure_class else AttemptStatus.SUCCEEDED
-        attempt.failure_class, attempt.message, attempt.error = failure_class, message, final.error
+        attempt.failure_class, attempt.message = failure_class, message
         attempt.reward = None if failure_class else final.reward
-        attempt.grader, attempt.dimensions, attempt.feedback = final.grader, final.dimensions, final.feedback
+        attempt.grader, attempt.graded = final.grader, final.end
         if final.grader == "agent":
-            attempt.output, attempt.spans_dropped = final.output, final.spans_dropped
+            attempt.left = final.end
         self.tables.follow(rollout, attempt)
 
     def _known(self, attempt_id: str) -> AttemptRow:
@@ -262,7 +262,7 @@ class MemoryAttemptStore:
         if not attempt.ended:
             self._touch(attempt)
             attempt.settle_deliveries()
-            attempt.output, attempt.spans_dropped = request.output, request.spans_dropped
+            attempt.left = request.end
 
     @locked
     async def transcript(self, attempt_id: str) -> wire.Transcript:
@@ -272,7 +272,7 @@ class MemoryAttemptStore:
         return wire.Transcript(
             input=self.rollouts[attempt.rollout_id].input,
             calls=[wire.TranscriptCall(request=call.record.request, response=call.record.response) for call in calls],
-            output=attempt.output,
+            output=attempt.left.output,
             outcome=attempt.outcome if attempt.ended else None,
         )
 

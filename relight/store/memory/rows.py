@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from pydantic import BaseModel
@@ -22,7 +22,7 @@ from relight.types.rollout import (
 )
 from relight.types.tracer import Span
 from relight.types.upstreams import Upstream
-from relight.types.wire import AttemptOutcome, EngineInfo, GenerationRecord, UndeliveredCall
+from relight.types.wire import AgentEnd, AttemptOutcome, EngineInfo, GenerationRecord, UndeliveredCall
 
 EngineState = Literal["starting", "ready", "loading", "dead", "stopped"]
 
@@ -147,13 +147,12 @@ class AttemptRow:
     status: AttemptStatus = AttemptStatus.PREPARING
     failure_class: FailureClass | None = None
     message: str = ""
-    error: dict[str, Any] | None = None
     reward: float | None = None
     grader: str = "agent"
-    dimensions: dict[str, float] = field(default_factory=dict[str, float])
-    feedback: str | None = None
-    output: str = ""
-    spans_dropped: int = 0
+    left: AgentEnd = field(default_factory=AgentEnd)
+    """By its agent."""
+    graded: AgentEnd = field(default_factory=AgentEnd)
+    """Who gave the reward left this: its agent or its grader."""
     calls: dict[int, MemoryCall] = field(default_factory=dict[int, MemoryCall])
     failures: set[tuple[int, str]] = field(default_factory=set[tuple[int, str]])
 
@@ -175,15 +174,22 @@ class AttemptRow:
     @property
     def outcome(self) -> AttemptOutcome:
         """How it ended."""
-        return AttemptOutcome(
-            rollout_id=self.rollout_id,
-            attempt_id=self.attempt_id,
-            try_number=self.try_number,
-            succeeded=self.status is AttemptStatus.SUCCEEDED,
-            failure_class=self.failure_class,
-            reward=self.reward,
-            message=self.message,
-        )
+        return AttemptOutcome.model_construct(**_columns(self, AttemptOutcome))
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether it ended well."""
+        return self.status is AttemptStatus.SUCCEEDED
+
+    @property
+    def error(self) -> dict[str, Any] | None:
+        """The exception that ended it."""
+        return self.graded.error and asdict(self.graded.error)
+
+    @property
+    def spans_dropped(self) -> int:
+        """How many spans of its agent were not kept."""
+        return self.left.spans_dropped
 
     def free_number(self) -> int:
         """The next call number."""

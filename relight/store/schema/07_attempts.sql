@@ -276,72 +276,76 @@ begin
     return a;
 end $$;
 
--- `p_died`: the attempt ended because a process died that it shared, and no other attempt is known to be the cause.
-create function finish_attempt_v1(
-    p_attempt text, p_fence bigint, p_class text, p_reward double precision, p_message text, p_error jsonb,
-    p_output text, p_output_bytes bigint, p_seconds double precision, p_spans jsonb, p_grader text, p_died boolean
-) returns jsonb language plpgsql
+-- What an agent left beside its rewards.
+create function keep_end_v1(p_attempt text, p_end jsonb) returns void language sql as $$
+    update attempts set output = p_end ->> 'output', output_bytes = (p_end ->> 'output_bytes')::bigint,
+        seconds = (p_end ->> 'duration_seconds')::double precision, spans_dropped = (p_end ->> 'spans_dropped')::int
+    where attempt_id = p_attempt
+$$;
+
+-- `p_request`: a `FinishRequest` as JSON. `died` in it: the attempt ended because a process died that it shared, and no
+-- other attempt is known to be the cause.
+create function finish_attempt_v1(p_request jsonb) returns jsonb language plpgsql
 set plan_cache_mode = force_generic_plan set enable_seqscan = off as $$
 declare
-    r rollouts := lock_rollout_of_v1(p_attempt);
-    a attempts := lock_fenced_attempt_v1(r, p_attempt, p_fence);
+    r rollouts := lock_rollout_of_v1(p_request ->> 'attempt_id');
+    a attempts := lock_fenced_attempt_v1(r, p_request ->> 'attempt_id', (p_request ->> 'fence')::bigint);
+    final_class text := p_request ->> 'failure_class';
+    final_message text := p_request ->> 'message';
     new_status text;
 begin
     if a.ended_at is not null then
         return outcome_v1(a);
     end if;
-    if p_spans is not null then
-        perform add_spans_v1(r.rollout_id, p_attempt, p_fence, p_spans);
+    if p_request -> 'spans' <> '[]' then
+        perform add_spans_v1(r.rollout_id, a.attempt_id, a.fence, p_request -> 'spans');
         select * into r from rollouts where rollout_id = r.rollout_id;
     end if;
     if a.status = 'running' then  -- the first model call makes it so
-        perform settle_deliveries_v1(r.day, p_attempt);
-        if coalesce(p_class, 'agent_error') = 'agent_error' and has_unresolved_failure_v1(r.day, p_attempt) then
-            p_class := 'engine_error';
-            p_message := concat_ws(': ', 'a model call failed on the platform''s side', nullif(p_message, ''));
+        perform settle_deliveries_v1(r.day, a.attempt_id);
+        if coalesce(final_class, 'agent_error') = 'agent_error' and has_unresolved_failure_v1(r.day, a.attempt_id) then
+            final_class := 'engine_error';
+            final_message := concat_ws(': ', 'a model call failed on the platform''s side', nullif(final_message, ''));
         end if;
     end if;
-    p_reward := case when p_class is null then p_reward end;
-    update attempts set
-        status = case when p_class is null then 'succeeded' when p_class in ('timeout', 'unresponsive') then p_class
-                      else 'failed' end,
-        failure_class = p_class, message = p_message, error = p_error,
-        output = case when p_grader = 'agent' then p_output else output end,
-        output_bytes = case when p_grader = 'agent' then p_output_bytes else output_bytes end,
-        seconds = case when p_grader = 'agent' then p_seconds else seconds end,
-        reward = p_reward, ended_at = clock_timestamp()
-    where attempt_id = p_attempt returning * into a;
-    if p_class is null then
-        insert into rewards (rollout_id, attempt_id, grader, value)
-        values (r.rollout_id, p_attempt, p_grader, p_reward);
+    if p_request ->> 'grader' = 'agent' then
+        perform keep_end_v1(a.attempt_id, p_request -> 'end');
     end if;
-    new_status := status_after_v1(r, a.try_number, p_class);
+    update attempts set
+        status = case when final_class is null then 'succeeded'
+                      when final_class in ('timeout', 'unresponsive') then final_class else 'failed' end,
+        failure_class = final_class, message = final_message, error = nullif(p_request #> '{end,error}', 'null'),
+        reward = case when final_class is null then (p_request ->> 'reward')::double precision end,
+        ended_at = clock_timestamp()
+    where attempt_id = a.attempt_id returning * into a;
+    if final_class is null then
+        perform store_rewards_v1(a, p_request ->> 'grader', p_request -> 'end');
+    end if;
+    new_status := status_after_v1(r, a.try_number, final_class);
     if new_status <> r.status then
-        update rollouts set status = new_status, reward = p_reward,
-            failure_class = case when new_status <> 'requeuing' then p_class end,
-            failure = case when new_status <> 'requeuing' then nullif(p_message, '') end,
+        update rollouts set status = new_status, reward = a.reward,
+            failure_class = case when new_status <> 'requeuing' then final_class end,
+            failure = case when new_status <> 'requeuing' then nullif(final_message, '') end,
             ended_at = case when new_status <> 'requeuing' then clock_timestamp() end
         where rollout_id = r.rollout_id;
     end if;
-    if p_died and p_class = 'infrastructure' then
+    if (p_request ->> 'died')::boolean and final_class = 'infrastructure' then
         perform count_death_v1(r.rollout_id);
     end if;
     return outcome_v1(a);
 end $$;
 
 -- The agent succeeded, and its attempt stays open for the grader. An attempt that ended meanwhile is left as it is.
-create function await_grading_v1(
-    p_attempt text, p_fence bigint, p_output text, p_output_bytes bigint, p_seconds double precision
-) returns void language plpgsql
+-- `p_request`: a `GradingRequest` as JSON.
+create function await_grading_v1(p_request jsonb) returns void language plpgsql
 set plan_cache_mode = force_generic_plan set enable_seqscan = off as $$
 declare
-    r rollouts := lock_rollout_of_v1(p_attempt);
-    a attempts := lock_fenced_attempt_v1(r, p_attempt, p_fence);
+    r rollouts := lock_rollout_of_v1(p_request ->> 'attempt_id');
+    a attempts := lock_fenced_attempt_v1(r, p_request ->> 'attempt_id', (p_request ->> 'fence')::bigint);
 begin
     if a.ended_at is null then
-        perform touch_attempt_v1(r.rollout_id, p_attempt, p_fence);
-        perform settle_deliveries_v1(r.day, p_attempt);
-        update attempts set output = p_output, output_bytes = p_output_bytes, seconds = p_seconds
-        where attempt_id = p_attempt;
+        perform touch_attempt_v1(r.rollout_id, a.attempt_id, a.fence);
+        perform settle_deliveries_v1(r.day, a.attempt_id);
+        perform keep_end_v1(a.attempt_id, p_request -> 'end');
     end if;
 end $$;

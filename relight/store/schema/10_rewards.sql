@@ -13,26 +13,18 @@ create table rewards (
 );
 create unique index rewards_primary on rewards (attempt_id, grader) where is_primary;
 
--- Adds names, further rewards and feedback to the reward that this transaction has written. Returns the outcome. Names
--- are text of an agent's: a long one is cut.
-create function name_rewards_v1(
-    p_outcome jsonb, p_grader text, p_primary text, p_further jsonb, p_feedback text
-) returns jsonb language plpgsql as $$
-begin
-    if p_primary is null and p_feedback is null or not (p_outcome ->> 'succeeded')::boolean then
-        return p_outcome;
-    end if;
-    update rewards set dimension = coalesce(left(p_primary, 200), dimension), feedback = p_feedback
-    where attempt_id = p_outcome ->> 'attempt_id' and grader = p_grader and is_primary and created_at = now();
-    if found then
-        insert into rewards (rollout_id, attempt_id, grader, value, dimension, is_primary)
-        select p_outcome ->> 'rollout_id', p_outcome ->> 'attempt_id', p_grader, value::double precision,
-               left(key, 200), false
-        from jsonb_each_text(p_further)
-        on conflict do nothing;
-    end if;
-    return p_outcome;
-end $$;
+-- The rewards of an attempt that succeeded: `rewards` of `p_end` are pairs of name and value, the first of which names the
+-- attempt's reward. Names are text of an agent's: a long one is cut.
+create function store_rewards_v1(a attempts, p_grader text, p_end jsonb) returns void language sql as $$
+    insert into rewards (rollout_id, attempt_id, grader, dimension, is_primary, value, feedback)
+    select a.rollout_id, a.attempt_id, p_grader, left(given ->> 0, 200), i = 1,
+           case when i = 1 then a.reward else (given ->> 1)::double precision end,
+           case when i = 1 then p_end ->> 'feedback' end
+    from jsonb_array_elements(case p_end -> 'rewards' when '[]' then '[["primary"]]' else p_end -> 'rewards' end)
+         with ordinality named(given, i)
+    order by i
+    on conflict do nothing
+$$;
 
 -- The last reward that an attempt's spans hold.
 create function span_reward_v1(r rollouts, p_attempt text) returns double precision language sql stable as $$

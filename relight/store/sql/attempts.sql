@@ -8,16 +8,10 @@ with opened as materialized (
 select answer, run_has_engines_v1(answer #>> '{attempt,run}') as policy from opened
 
 -- name: finish_attempt
-with finished as materialized (
-    select finish_attempt_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) as outcome
-)
-select name_rewards_v1(outcome, $11, $13, $14, $15) from finished
-
--- name: count_dropped_spans
-update attempts set spans_dropped = $3 where attempt_id = $1 and fence = $2
+select finish_attempt_v1($1)
 
 -- name: await_grading
-select await_grading_v1($1, $2, $3, $4, $5)
+select await_grading_v1($1)
 
 -- name: transcript
 select r.day, coalesce(t.task, r.input) as task, a.output,

@@ -407,13 +407,8 @@ async def cancel_rollout(db: Database, close: CloseRolloutInput) -> RolloutResul
         row = await tx.row("get_rollout_outcome", close.rollout_id)
     if row is None:
         raise NotFoundError(f"there is no rollout {close.rollout_id!r}")
-    return RolloutResult(
-        rollout_id=close.rollout_id,
-        succeeded=row["status"] == "succeeded",
-        failure_class=row["failure_class"],
-        reward=row["reward"],
-        message=row["failure"] or "",
-    )
+    own = {"succeeded": row["status"] == "succeeded", "message": row["failure"] or ""}
+    return RolloutResult.model_validate(dict(row) | own)
 
 
 async def _audit_cancel(tx: Transaction, close: CloseRolloutInput) -> None:

@@ -10,12 +10,13 @@ from temporalio.client import Client, WorkflowFailureError
 
 from relight.errors import ConfigError
 from relight.operators.operator import Operator
-from relight.runner.agent_call import AgentCall, AgentError, AgentOutcome
+from relight.runner.agent_call import AgentCall, AgentOutcome
 from relight.store.database import Database
 from relight.store.maintenance.check import check_store
 from relight.store.runs.views import RunViews
 from relight.types.commands import Fork, Regrade, Replay
 from relight.types.names import ORCHESTRATOR_QUEUE, train_id
+from relight.types.wire import AgentError
 from tests.integration.operators.kit import audit
 from tests.support.orchestration import cluster, run_file, served_grader, write_tasks
 

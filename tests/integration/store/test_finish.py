@@ -22,9 +22,9 @@ from relight.types.payloads import NamedRewards, RegradedRewards
 from relight.types.resources import PromptTemplate
 from relight.types.rollout import PLATFORM_FAILURES, AttemptStatus, FailureClass
 from relight.types.store import Dispatch
-from relight.types.wire import DeliveryMark, FinishRequest, GradingRequest
+from relight.types.wire import DeliveryMark, FinishRequest
 from tests.support.lightning_kit import span_of
-from tests.support.store_kit import PostgresKit, StoreKit, call, failure, finish, open_, opened, span
+from tests.support.store_kit import PostgresKit, StoreKit, call, failure, finish, grading_of, open_, opened, span
 
 
 async def test_a_success_closes_rollout_and_attempt_together(kit: StoreKit) -> None:
@@ -47,7 +47,7 @@ async def test_a_reward_is_a_row_with_its_grader(postgres_kit: PostgresKit) -> N
 async def test_a_reward_of_any_name_ends_its_attempt(postgres_kit: PostgresKit, long_first: bool) -> None:
     long = secrets.token_hex(5000)
     named = {long: 1.0, "short": 0.5} if long_first else {"short": 1.0, long: 0.5}
-    outcome = await finish(postgres_kit, await opened(postgres_kit), reward=1.0, dimensions=named)
+    outcome = await finish(postgres_kit, await opened(postgres_kit), reward=1.0, rewards=named)
     rows = await postgres_kit.database.pool.fetch("select dimension, value from rewards order by value desc")
     assert outcome.succeeded
     assert [tuple(row) for row in rows] == [(name[:200], value) for name, value in named.items()]
@@ -166,7 +166,8 @@ async def test_text_that_postgres_cannot_store_is_cleaned(kit: StoreKit) -> None
         failure_class="agent_error",
         message="a\x00b",
         output="\x00",
-        error={"type": "E\x00", "value": float("nan"), "big": 10**30},
+        error={"type": "E\x00", "message": "\ud800"},
+        duration_seconds=float("nan"),
     )
     assert outcome.message.replace("\x00", "") in ("ab", "a\N{REPLACEMENT CHARACTER}b")
 
@@ -264,8 +265,8 @@ async def test_further_named_rewards_and_the_feedback_are_kept_beside_the_one_th
 ) -> None:
     attempt = await opened(postgres_kit)
     named = {"exact": 0.5, "short": 0.25, "broken": float("nan")}
-    first = await finish(postgres_kit, attempt, reward=0.5, dimensions=named, feedback="too\0 long")
-    again = await finish(postgres_kit, attempt, reward=1.0, dimensions={"other": 1.0})
+    first = await finish(postgres_kit, attempt, reward=0.5, rewards=named, feedback="too\0 long")
+    again = await finish(postgres_kit, attempt, reward=1.0, rewards={"other": 1.0})
     assert first == again
     view = await RunViews(database).rollout("r1")
     found = [(row.grader, row.dimension, row.primary, row.value, row.feedback) for row in view.rewards]
@@ -335,7 +336,7 @@ async def test_spans_that_were_not_kept_are_counted_at_their_attempt(kit: StoreK
 
 async def test_spans_that_were_not_kept_are_counted_where_a_grader_ends_the_attempt(kit: StoreKit) -> None:
     attempt = await opened(kit)
-    await kit.store.await_grading(GradingRequest(attempt_id=attempt.attempt_id, fence=attempt.fence, spans_dropped=3))
+    await kit.store.await_grading(grading_of(attempt, spans_dropped=3))
     await finish(kit, attempt, grader="judge")
     assert [row.spans_dropped for row in await kit.attempts("r1")] == [3]
 

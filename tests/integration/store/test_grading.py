@@ -8,12 +8,11 @@ import pytest
 
 from relight.errors import ConflictError, NotFoundError
 from relight.types.wire import DeliveryMark, GradingRequest, OpenedAttempt
-from tests.support.store_kit import MemoryKit, PostgresKit, StoreKit, call, finish, opened
+from tests.support.store_kit import MemoryKit, PostgresKit, StoreKit, call, finish, grading_of, opened
 
 
-def handed(attempt: OpenedAttempt, **fields: object) -> GradingRequest:
-    values = {"attempt_id": attempt.attempt_id, "fence": attempt.fence, "output": "done", "output_bytes": 4}
-    return GradingRequest.model_validate(values | {"duration_seconds": 1.5} | fields)
+def handed(attempt: OpenedAttempt, **left: object) -> GradingRequest:
+    return grading_of(attempt, **({"output": "done", "output_bytes": 4, "duration_seconds": 1.5} | left))
 
 
 async def set_grader(kit: StoreKit, grader: str) -> None:
@@ -77,7 +76,7 @@ async def test_an_attempt_that_awaits_its_grader_is_open_until_its_grader_finish
 async def test_only_the_newest_attempt_can_await_its_grader(kit: StoreKit) -> None:
     attempt = await opened(kit)
     with pytest.raises(ConflictError):
-        await kit.store.await_grading(handed(attempt, fence=attempt.fence + 1))
+        await kit.store.await_grading(handed(attempt.model_copy(update={"fence": attempt.fence + 1})))
     await opened(kit, execution="x2")
     with pytest.raises(ConflictError):
         await kit.store.await_grading(handed(attempt))

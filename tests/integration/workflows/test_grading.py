@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from temporalio.client import Client, WorkflowFailureError
 
-from relight.runner.agent_call import AgentCall, AgentError, AgentOutcome
+from relight.runner.agent_call import AgentCall, AgentOutcome
 from relight.runner.worker import serve
 from relight.settings import Settings
 from relight.store.attempts.postgres import PostgresStore
 from relight.store.database import Database
 from relight.types.rollout import FailureClass
-from relight.types.wire import FinishRequest, OpenedAttempt
+from relight.types.wire import AgentError, FinishRequest, OpenedAttempt
 from tests.support.gateway import listening_gateway
 from tests.support.orchestration import always_right, cluster, eventually, run_file, served_grader, write_tasks
 from tests.support.store_service import TOKEN, store_service

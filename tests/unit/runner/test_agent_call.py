@@ -5,11 +5,11 @@ from __future__ import annotations
 import orjson
 import pytest
 
-from relight.runner.agent_call import AgentCall, AgentError, AgentOutcome
+from relight.runner.agent_call import AgentCall, AgentOutcome
 from relight.runner.fork_server_reports import ExitReport
 from relight.types.resources import PromptTemplate
 from relight.types.rollout import AttemptedRollout, FailureClass, RolloutConfig
-from relight.types.wire import OpenedAttempt
+from relight.types.wire import AgentError, OpenedAttempt
 
 
 def test_an_opened_attempt_becomes_a_call() -> None:

@@ -143,4 +143,4 @@ async def test_an_agent_sees_the_metadata_of_its_rollout_and_its_further_rewards
     assert outcome is not None
     assert outcome.reward == 1.0
     assert row.newest is not None
-    assert (row.newest.dimensions, row.newest.feedback) == ({"primary": 1.0, "known": 1.0}, "as it was enqueued")
+    assert (row.newest.left.rewards, row.newest.left.feedback) == ({"primary": 1.0, "known": 1.0}, "as it was enqueued")

@@ -16,10 +16,11 @@ from relight.runner.gateway_probe import GatewayProbe
 from relight.runner.grading_activity import MAX_TRIES, GradingActivities
 from relight.runner.process_isolation import IsolatedRunner
 from relight.store.memory.attempts import MemoryAttemptStore
+from relight.store.memory.rows import AttemptRow
 from relight.types.payloads import AttemptInput, GradeInput, RolloutResult
 from relight.types.rollout import FailureClass
-from relight.types.wire import GradingRequest, OpenedAttempt, OpenRequest
-from tests.support.store_kit import call
+from relight.types.wire import OpenedAttempt, OpenRequest
+from tests.support.store_kit import call, grading_of
 from tests.unit.runner import graders
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -52,13 +53,11 @@ async def awaiting_grading(store: MemoryAttemptStore) -> OpenedAttempt:
     answer = await store.open_attempt(OpenRequest(rollout_id="r1", try_number=1, execution="x", worker_id="w"))
     assert answer.attempt
     await store.commit_generations([call(answer.attempt)])
-    await store.await_grading(
-        GradingRequest(attempt_id=answer.attempt.attempt_id, fence=answer.attempt.fence, output="thinking\n")
-    )
+    await store.await_grading(grading_of(answer.attempt, output="thinking\n"))
     return answer.attempt
 
 
-def grade_of(attempt: OpenedAttempt, grader: str) -> GradeInput:
+def grade_of(attempt: OpenedAttempt | AttemptRow, grader: str) -> GradeInput:
     return GradeInput(rollout_id=attempt.rollout_id, attempt_id=attempt.attempt_id, fence=attempt.fence, grader=grader)
 
 
@@ -71,7 +70,7 @@ async def test_a_grader_gets_task_calls_and_output_and_returns_the_reward(
     outcome = await GradingActivities(store, served).grade(grade_of(attempt, grader))
     assert (outcome.succeeded, outcome.reward, outcome.failure_class) == (True, reward, None)
     row = store.attempt(attempt.attempt_id)
-    assert (row.ended, row.grader, row.output) == (True, grader, "thinking\n")
+    assert (row.ended, row.grader, row.left.output) == (True, grader, "thinking\n")
 
 
 async def test_named_rewards_and_feedback_of_a_grader_are_kept(served: IsolatedRunner) -> None:
@@ -79,7 +78,7 @@ async def test_named_rewards_and_feedback_of_a_grader_are_kept(served: IsolatedR
     attempt = await awaiting_grading(store)
     outcome = await GradingActivities(store, served).grade(grade_of(attempt, "judge_by_name"))
     row = store.attempt(attempt.attempt_id)
-    assert (outcome.reward, row.dimensions, row.feedback) == (0.5, {"exact": 0.5, "short": 1.0}, "too long")
+    assert (outcome.reward, row.graded.rewards, row.graded.feedback) == (0.5, {"exact": 0.5, "short": 1.0}, "too long")
 
 
 async def test_a_regrade_brings_the_primary_reward_and_fifteen_more_of_many(served: IsolatedRunner) -> None:
@@ -161,13 +160,14 @@ async def test_an_agent_that_is_graded_leaves_its_attempt_open_whatever_it_retur
     rollout = store.add_rollout("r1")
     result = await run_attempt(store, served, agent)
     (attempt,) = rollout.attempts
-    assert (result.succeeded, result.reward, result.grader) == (True, None, "judge_async")
-    assert (result.attempt_id, result.fence) == (attempt.attempt_id, attempt.fence)
-    assert (attempt.ended, attempt.reward, rollout.status, attempt.output) == (False, None, "running", "thinking\n")
+    assert (result.succeeded, result.reward) == (True, None)
+    assert (attempt.ended, attempt.reward, rollout.status) == (False, None, "running")
+    assert attempt.left.output == "thinking\n"
     assert bool(rollout.spans) == (agent == "sure_of_itself")
-    grade = GradeInput(rollout_id="r1", attempt_id=attempt.attempt_id, fence=attempt.fence, grader="judge_async")
+    grade = grade_of(attempt, "judge_async")
+    assert result.grade == grade.model_copy(update={"run": "demo"})
     graded = await ActivityEnvironment().run(GradingActivities(store, served).grade_attempt, grade)
-    assert (graded.reward, graded.grader, rollout.reward) == (0.5, None, 0.5)
+    assert (graded.reward, graded.grade, rollout.reward) == (0.5, None, 0.5)
 
 
 async def test_a_failed_agent_is_not_graded(served: IsolatedRunner) -> None:
@@ -175,5 +175,5 @@ async def test_a_failed_agent_is_not_graded(served: IsolatedRunner) -> None:
     store.add_run("demo", grader="judge")
     store.add_rollout("r1")
     result = await run_attempt(store, served, "fails")
-    assert (result.succeeded, result.failure_class, result.grader) == (False, "agent_error", None)
+    assert (result.succeeded, result.failure_class, result.grade) == (False, "agent_error", None)
     assert store.rollouts["r1"].status == "failed"

@@ -162,8 +162,9 @@ async def test_what_an_agent_raised_is_kept_with_its_attempt(
 ) -> None:
     made = await outside.enqueue_rollout("7*8?", dispatch=WORKFLOW)
     attempt = await opened(inside, made.rollout_id)
-    error = {"type": "KeyError", "message": "3"}
-    await finish(inside, attempt, failure_class=FailureClass.AGENT_ERROR, message="KeyError: 3", error=error)
+    error = {"type": "KeyError", "message": "3", "traceback": ""}
+    end = {"error": error}
+    await finish(inside, attempt, failure_class=FailureClass.AGENT_ERROR, message="KeyError: 3", end=end)
     ended = await outside.get_latest_attempt(made.rollout_id)
     assert ended is not None
     assert ended.error == error

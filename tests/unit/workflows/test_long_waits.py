@@ -18,6 +18,7 @@ from relight.types.payloads import (
     EngineState,
     EvaluationResult,
     GpuClaim,
+    GradeInput,
     NextRollouts,
     PreflightState,
     Readiness,
@@ -285,7 +286,8 @@ async def test_a_rollout_goes_on_after_its_thousandth_try() -> None:
 
 async def test_a_rollout_with_the_most_tries_that_are_all_graded_stays_within_temporals_limit() -> None:
     rollout_id = "long-s0001-g00-i0"
-    graded = RolloutResult(rollout_id=rollout_id, attempt_id="a", succeeded=True, grader="judge", fence=1)
+    grade = GradeInput(run="long", rollout_id=rollout_id, attempt_id="a", fence=1, grader="judge")
+    graded = RolloutResult.taken_from(grade, succeeded=True, grade=grade)
     failing = RolloutResult(rollout_id=rollout_id, failure_class=FailureClass.GRADER_ERROR)
     config = RolloutConfig(max_attempts=MOST_ATTEMPTS, retry_condition=[FailureClass.GRADER_ERROR])
     rollout = RolloutInput(run="long", epoch=1, rollout_id=rollout_id, queue="q", config=config)

@@ -82,7 +82,7 @@ CHANGES = [
     Change(ROLLOUT._close_rollout, "return await", f"{SLEEP}; return await", IN_BACK_OFF),
     Change(ROLLOUT._close_rollout, "names.CLOSE_ROLLOUT", "'other'", "failures-rollout-cancelled-with-evaluation"),
     Change(ROLLOUT._try_until_it_ends, "await workflow.sleep", "str", IN_BACK_OFF),
-    Change(ROLLOUT._attempt, "return await self._grade(result, number)", "return result", "rollout-graded"),
+    Change(ROLLOUT._attempt, "return await self._grade(result.grade)", "return result", "rollout-graded"),
     Change(ROLLOUT._grade, "names.GRADE_ATTEMPT", "'other'", "rollout-graded"),
     Change(ROLLOUT._show, "workflow.upsert_search_attributes", "str", "rollout"),
     Change(BATCH._run_rollout, "if result is None", "if False", "failures-batch"),
