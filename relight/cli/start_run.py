@@ -13,7 +13,7 @@ from relight.operators.start_requests import REFUSED
 from relight.operators.starting import start_run
 from relight.types.names import train_id
 from relight.types.run_file import RunFile, known_keys, parse_run_file
-from relight.types.run_file_differences import differences
+from relight.types.run_file_differences import require_same_file
 
 
 async def launch(client: Client, reader: StoreReader, queue: str, run: str, file: RunFile) -> bool:
@@ -44,24 +44,15 @@ async def check_existing(reader: StoreReader, run: str, file: RunFile) -> None:
         raise ConfigError(f"run {run} is finished; start another one with --name")
     if view.cancel_requested:
         raise ConfigError(f"run {run} was cancelled; `relight resume {run}` drives it again")
-    require_same(run, view.file, file)
+    _check_same(run, view.file, file)
 
 
-def require_same(run: str, known: dict[str, Any], file: RunFile) -> None:
-    """Check that a run's own file says the same.
-
-    Raises:
-        ConfigError: it names the keys that differ.
-    """
+def _check_same(run: str, known: dict[str, Any], file: RunFile) -> None:
     try:
         before = parse_run_file(known_keys(known))
     except ConfigError:
         return  # written by another release: the workflow decides
-    if keys := differences(before, file):
-        raise ConfigError(
-            f"run {run} exists with another run file; these keys differ: {keys}; "
-            "give the same file to go on with it, or start another one with --name"
-        )
+    require_same_file(run, before, file)
 
 
 async def _check_running(client: Client, run: str, file: RunFile) -> None:
@@ -69,5 +60,5 @@ async def _check_running(client: Client, run: str, file: RunFile) -> None:
     async for event in handle.fetch_history_events(page_size=1):
         started = event.workflow_execution_started_event_attributes
         (known,) = await client.data_converter.decode(started.input.payloads)
-        require_same(run, known, file)
+        _check_same(run, known, file)
         return

@@ -18,7 +18,7 @@ from relight.store.runs.views import RunViews
 from relight.types.names import CANCEL, RUN_NAME, START
 from relight.types.payloads import ChangeResult
 from relight.types.run_file import RunFile, parse_run_file
-from relight.types.run_file_differences import differences
+from relight.types.run_file_differences import require_same_file
 from relight.types.views import CommandView, RunView
 
 REQUESTED, REFUSED = "requested", "refused"
@@ -65,7 +65,7 @@ async def is_there(db: Queries, run: str, file: RunFile) -> bool:
     """
     row = await find_run(db, run)
     if row is not None:
-        _check_same(run, "exists with", row.file, file)
+        require_same_file(run, row.file, file, ConflictError)
     return row is not None
 
 
@@ -75,12 +75,7 @@ async def _request_again(tx: Transaction, known: CommandView, value: dict[str, A
     if known.done_at is not None:  # refused, or its run is gone
         await tx.execute("renew_request", known.command_id, value, value["actor"])
         return
-    _check_same(known.run, "is to be started with", requested_file(known), file)
-
-
-def _check_same(run: str, how: str, before: RunFile, file: RunFile) -> None:
-    if keys := differences(before, file):
-        raise ConflictError(f"run {run} {how} another run file (differing: {keys}); choose another name")
+    require_same_file(known.run, requested_file(known), file, ConflictError)
 
 
 def requested_file(request: CommandView) -> RunFile:

@@ -1,10 +1,11 @@
-"""Which keys of two run files differ."""
+"""Which keys of two run files differ, and that a run keeps its file."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from relight.errors import ConfigError, RelightError
 from relight.types.run_file import AnyRunFile
 
 
@@ -23,3 +24,16 @@ def differing_keys(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str =
 def differences(before: AnyRunFile, now: AnyRunFile) -> str:
     """Dotted keys whose values differ, as a list in a sentence; empty where both say the same."""
     return ", ".join(differing_keys(before.model_dump(mode="json"), now.model_dump(mode="json")))
+
+
+def require_same_file(run: str, before: AnyRunFile, now: AnyRunFile, error: type[RelightError] = ConfigError) -> None:
+    """Check that the file that is given for a run, which exists or is requested, is its own (rule 17).
+
+    Raises:
+        ConfigError: keys differ; `error` may name another class.
+    """
+    if keys := differences(before, now):
+        raise error(
+            f"run {run} exists with another run file (differing: {keys}); "
+            f"give the same file to go on with it, choose another name, or fork {run}"
+        )

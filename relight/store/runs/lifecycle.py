@@ -16,8 +16,7 @@ from relight.store.runs.lineage import record_lineage, total_steps
 from relight.store.runs.rows import RunRow, find_run, get_run
 from relight.types import names
 from relight.types.payloads import BeginInput, FinishInput, RunState, kept_evaluations
-from relight.types.run_file import RunFile
-from relight.types.run_file_differences import differences
+from relight.types.run_file_differences import require_same_file
 
 RUN_ENDED = "its run ended"
 """Why inspections and rollouts from outside are cancelled, which are not opened again with their run."""
@@ -80,7 +79,9 @@ def _takes_over(run: RunRow, begin: BeginInput) -> bool:
     if run.driver == begin.driver:
         return run.status not in ("running", "finished")  # reset to its first task, after the run had ended
     if begin.epoch is None:
-        _may_go_on(run, begin.file)
+        require_same_file(begin.run, run.file, begin.file)
+        if run.status == "finished":
+            raise ConfigError(f"run {begin.run} is finished; choose another name, or fork it")
         return True
     if run.epoch != begin.epoch or run.status == "running":
         raise SupersededError(f"run {begin.run} is driven by epoch {run.epoch} now, not by {begin.epoch}")
@@ -115,16 +116,6 @@ async def _insert_run(tx: Transaction, begin: BeginInput, train_id: str, eval_id
         begin.temporal_address,
         begin.temporal_namespace,
     )
-
-
-def _may_go_on(run: RunRow, file: RunFile) -> None:
-    name = run.run
-    if keys := differences(run.file, file):
-        raise ConfigError(
-            f"run {name} exists with another run file (differing: {keys}); choose another name, or fork {name}"
-        )
-    if run.status == "finished":
-        raise ConfigError(f"run {name} is finished; choose another name, or fork it")
 
 
 async def _state(tx: Transaction, name: str) -> RunState:
