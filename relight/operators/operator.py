@@ -23,7 +23,6 @@ from relight.operators.starting import start_run
 from relight.temporal.connection import as_temporal_error
 from relight.types import commands, names
 from relight.types.payloads import ChangeResult, RegradeInput
-from relight.types.run_file import known_keys, parse_run_file
 from relight.types.views import RunSummary, RunView, StepView, VersionView
 
 ANSWER_SECONDS = 30
@@ -118,7 +117,7 @@ class Operator:
             )
         extra = {"actor": command.actor, "lifts": view.cancel_requested}
         with suppress(WorkflowAlreadyStartedError):  # another resume, or the reconciler, was faster
-            await start_run(self.client, self.queue, run, parse_run_file(known_keys(view.file)), extra)
+            await start_run(self.client, self.queue, run, view.run_file, extra)
         if view.paused:
             await send_command(self.client, run, names.RESUME, value, key)
         after = {"status": "running", "epoch": view.epoch + 1}
@@ -178,7 +177,7 @@ class Operator:
 
     async def regrade(self, run: str, command: commands.Regrade) -> ChangeResult:
         """Start a grader's pass over a run, or find that it is under way."""
-        file = parse_run_file(known_keys((await self.reader.run(run)).file))
+        file = (await self.reader.run(run)).run_file
         asked = RegradeInput.taken_from(command, run=run, runner_queue=file.runner_queue)
         workflow_id = names.regrade_id(run, command.grader)
         # Asked for twice, it is the same pass.

@@ -112,10 +112,6 @@ class TrainingInput(RunFile):
     gpu_queue: str = GPU_QUEUE
     """Task queue on which a GPU host is claimed."""
 
-    def file(self) -> RunFile:
-        """The run file alone."""
-        return RunFile.model_validate(self.model_dump(include=set(RunFile.model_fields)))
-
 
 class RunRequest(Payload):
     """A run, and the epoch of the workflow that drives it."""

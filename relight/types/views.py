@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from relight.types.names import POLICY
 from relight.types.queries import MAX_PAGE
+from relight.types.run_file import RunFile, known_keys, parse_run_file
 from relight.types.store import ProcessFacts
 
 T = TypeVar("T")
@@ -234,6 +235,15 @@ class RunView(RunSummary):
     """Versions that a fork may start from."""
     engines: list[EngineView] = Field(default_factory=list[EngineView])
     gpu_hosts: list[GpuHostView] = Field(default_factory=list[GpuHostView])
+
+    @property
+    def run_file(self) -> RunFile:
+        """`file`, parsed.
+
+        Raises:
+            ConfigError: this release can't read it.
+        """
+        return parse_run_file(known_keys(self.file))
 
 
 class RolloutFilter(BaseModel):

@@ -126,11 +126,10 @@ class TrainingWorkflow(StepBatches):
 
     async def _begin(self, again: int | None = None) -> None:
         info = workflow.info()
-        file = self.input.file()
         begin = payloads.BeginInput(
             run=self.name,
             driver=info.first_execution_run_id if again is None else info.run_id,
-            file=file,
+            file=self.input,
             parent=self.input.parent,
             actor=self.input.actor,
             epoch=again,
@@ -143,7 +142,7 @@ class TrainingWorkflow(StepBatches):
         self.concurrency = state.concurrency or self.input.concurrency
         self.finished, self.plan, self.closed, self.started = state.finished, None, set(), set()
         workflow.upsert_search_attributes(
-            [search.RUN.value_set(self.name), search.ALGORITHM.value_set(file.algorithm.name)]
+            [search.RUN.value_set(self.name), search.ALGORITHM.value_set(self.input.algorithm.name)]
         )
 
     async def _acquire_gpu_host(self) -> None:
