@@ -183,7 +183,7 @@ class TrainerProcess:
         finally:
             for path in (logprobs_file, *((rows_file,) if own else ())):
                 path.unlink(missing_ok=True)
-        return TrainResult(result["metrics"], [orjson.loads(line) for line in content.splitlines()], result["seconds"])
+        return TrainResult(**result | {"logprobs": [orjson.loads(line) for line in content.splitlines()]})
 
     async def keep(self, version: int) -> TrainerState:
         """Make the held weights and optimizer the next version, after a step without anything to train on.

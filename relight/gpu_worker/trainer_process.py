@@ -15,6 +15,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ from pydantic import validate_call
 
 from relight.errors import RelightError
 from relight.gpu_worker.row_file import read_rows
-from relight.gpu_worker.trainer_messages import TrainerState
+from relight.gpu_worker.trainer_messages import TrainerState, TrainResult
 from relight.types.hyperparameters import parse_hyperparameters
 from relight.types.verl_keys import flatten_verl_keys
 
@@ -95,12 +96,12 @@ class Commands:
 
     def do_train(
         self, version: int, rows_file: Path, logprobs_file: Path, hyperparameters: dict[str, Any], seed: int
-    ) -> dict[str, Any]:
+    ) -> TrainResult:
         numbers = parse_hyperparameters(hyperparameters)
         update = self._trainer.train(version, read_rows(rows_file), numbers, seed)
         if os.environ["RANK"] == "0":
             logprobs_file.write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in update.logprobs))
-        return {"metrics": update.metrics, "seconds": update.seconds}
+        return replace(update, logprobs=[])
 
     def do_keep(self, version: int) -> TrainerState:
         self._trainer.keep(version)

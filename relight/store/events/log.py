@@ -183,11 +183,11 @@ def event_of(row: Any) -> EncodedEvent:
     return EncodedEvent(row["id"], row["xid"], row["kind"], row["run"], row["rollout_id"], content)
 
 
-async def drop_events(database: Database, *, keep_seconds: float = KEEP_SECONDS, keep_events: int = KEEP_EVENTS) -> int:
+async def drop_events(database: Database, *, keep_events: int = KEEP_EVENTS) -> int:
     """Drop the oldest events, a limited number in each transaction; returns how many were dropped."""
     dropped = 0
     while True:
-        some = int(await database.value("drop_events", keep_seconds, keep_events, DROP_EVENTS))
+        some = int(await database.value("drop_events", KEEP_SECONDS, keep_events, DROP_EVENTS))
         dropped += some
         if some < DROP_EVENTS:
             return dropped

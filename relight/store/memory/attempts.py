@@ -124,10 +124,6 @@ class MemoryAttemptStore:
         self.tables.engines[engine_id] = MemoryEngine(info, state, loads)
         return self.tables.engines[engine_id]
 
-    def set_paused(self, run: str, paused: bool = True) -> None:
-        """Pause or resume a run."""
-        self.runs[run].paused = paused
-
     def cancel(self, rollout_id: str) -> None:
         """Cancel a rollout."""
         self.tables.set_status(self.rollouts[rollout_id], RolloutStatus.CANCELLED)

@@ -35,16 +35,14 @@ LOST_SECONDS = 60.0
 RETRY_SECONDS = 1.0
 
 
-async def keep_dispatching(
-    database: Database, client: Client, *, queue: str = names.ORCHESTRATOR_QUEUE, lost_seconds: float = LOST_SECONDS
-) -> None:
+async def keep_dispatching(database: Database, client: Client, *, queue: str = names.ORCHESTRATOR_QUEUE) -> None:
     """Process orders as they come, until cancelled. `queue` is the task queue of this process' workflows."""
     async for _ in Every(RETRY_SECONDS):
         with logged(log, "can't start workflows from the outbox: %s", RelightError, RPCError, action="outbox_failed"):
-            await _listen_and_dispatch(database, client, queue, lost_seconds)
+            await _listen_and_dispatch(database, client, queue)
 
 
-async def _listen_and_dispatch(database: Database, client: Client, queue: str, lost_seconds: float) -> None:
+async def _listen_and_dispatch(database: Database, client: Client, queue: str) -> None:
     notified, lost = asyncio.Event(), asyncio.Event()
 
     def on_lost() -> None:
@@ -55,7 +53,7 @@ async def _listen_and_dispatch(database: Database, client: Client, queue: str, l
         while not lost.is_set():
             notified.clear()
             await dispatch(database, client, queue)
-            await start_lost_again(database, client, queue, lost_seconds)
+            await start_lost_again(database, client, queue)
             try:
                 await asyncio.wait_for(notified.wait(), POLL_SECONDS)
             except TimeoutError:

@@ -19,7 +19,7 @@ from relight.adapter.training_rows import TrainingRow
 from relight.errors import CheckpointError, TrainerError
 from relight.gpu_worker.complete_directories import Manifest, commit, temporary_name, verify, write_manifest
 from relight.gpu_worker.row_file import read_rows
-from relight.gpu_worker.trainer_messages import Saved
+from relight.gpu_worker.trainer_messages import Saved, TrainResult
 from relight.gpu_worker.trainer_process import Channel, Commands, serve
 from tests.chaos.parts import weights
 
@@ -113,12 +113,12 @@ class DeterministicCommands(Commands):
 
     def do_train(
         self, version: int, rows_file: Path, logprobs_file: Path, hyperparameters: dict[str, Any], seed: int
-    ) -> dict[str, Any]:
+    ) -> TrainResult:
         rows = read_rows(rows_file)
         numbers = orjson.dumps([hyperparameters, seed], option=orjson.OPT_SORT_KEYS)
         self._own.train(version, rows, numbers)
         logprobs_file.write_bytes(b"".join(orjson.dumps(row.sampled_logprobs) + b"\n" for row in rows))
-        return {"metrics": {"loss": 0.0, "optimizer_steps": 1.0}, "seconds": {}}
+        return TrainResult({"loss": 0.0, "optimizer_steps": 1.0}, [], {})
 
 
 def make(arguments: argparse.Namespace, channel: Channel) -> Commands:

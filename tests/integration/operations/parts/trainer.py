@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from relight.gpu_worker.trainer_messages import TrainResult
 from relight.gpu_worker.trainer_process import Channel, Commands, serve
 from tests.chaos.parts.trainer import DeterministicCommands, DeterministicTrainer
 from tests.integration.operations.parts import gates
@@ -20,7 +21,7 @@ class GatedCommands(DeterministicCommands):
 
     def do_train(
         self, version: int, rows_file: Path, logprobs_file: Path, hyperparameters: dict[str, Any], seed: int
-    ) -> dict[str, Any]:
+    ) -> TrainResult:
         gates.pass_(self.gates, "trainer", str(version))
         return super().do_train(version, rows_file, logprobs_file, hyperparameters, seed)
 
