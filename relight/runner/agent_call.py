@@ -8,12 +8,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 from urllib.parse import urlsplit, urlunsplit
 
-import orjson
-
 from relight.emitter.scope import new_trace_id
 from relight.processes.linux import signal_name
 from relight.runner.agent_environment import attempt_environment
-from relight.runner.fork_server_reports import ExitReport
+from relight.runner.messages import AgentError, CallRequest, ExitReport
 from relight.types.names import Network
 from relight.types.resources import LLM, NamedResources, ProxyLLM
 from relight.types.rollout import FailureClass
@@ -77,20 +75,17 @@ class AgentCall:
                 resources[name] = model.model_copy(update={"endpoint": there})
         return replace(self, llm=self.llm.model_copy(update={"endpoint": endpoint}), resources=resources)
 
-    def payload(self) -> bytes:
-        """What the agent's process needs, as JSON."""
-        return orjson.dumps(
-            {
-                "agent": self.agent,
-                "task": self.task,
-                "llm": self.llm.model_dump() if self.llm else None,
-                "resources": {name: resource.model_dump() for name, resource in self.resources.items()},
-                "rollout": self.rollout,
-                "trace_id": self.trace_id,
-                "environment": self._environment(),
-                "memory_limit_bytes": self.memory_limit_bytes,
-            },
-            option=orjson.OPT_NON_STR_KEYS,
+    def request(self) -> CallRequest:
+        """What the agent's process needs."""
+        return CallRequest(
+            agent=self.agent,
+            task=self.task,
+            llm=self.llm.model_dump() if self.llm else None,
+            resources={name: resource.model_dump() for name, resource in self.resources.items()},
+            rollout=self.rollout,
+            trace_id=self.trace_id,
+            environment=self._environment(),
+            memory_limit_bytes=self.memory_limit_bytes,
         )
 
     def _environment(self) -> dict[str, str]:
@@ -105,15 +100,6 @@ def _rollout_of(opened: OpenedAttempt) -> dict[str, Any]:
     attempt = named | {"start_time": now, "status": "running"}
     own = {"start_time": now, "status": "running", "attempt": attempt}
     return opened.model_dump(mode="json", include=ROLLOUT_FIELDS) | own
-
-
-@dataclass(frozen=True, slots=True)
-class AgentError:
-    """An exception that an agent raised."""
-
-    type: str
-    message: str
-    traceback: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,27 +14,26 @@ import struct
 import sys
 import tempfile
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any, Final, Literal
-
-import orjson
+from dataclasses import dataclass, replace
+from typing import Final, Literal, get_args
 
 from relight.confinement import sandbox, scratch
-from relight.confinement.domain import Held
 from relight.confinement.policy import Policy
 from relight.errors import AgentLoadError
 from relight.processes import linux, process_group_reaper
 from relight.processes.child import launcher
 from relight.retrying import ExponentialBackoff
+from relight.runner import messages
 from relight.runner.agent_environment import agent_environment
 from relight.runner.captured_output import OutputPipe
-from relight.runner.fork_server_reports import ExitReport, LoadReport
-from relight.runner.forked_process import ForkedProcess, OnMessage
+from relight.runner.forked_process import ForkedProcess, MessageDecoder, OnMessage
+from relight.runner.messages import End, ExitReport, Fork, LoadFailed, LoadReport
 from relight.types.names import Network
 
 _FORK_SECONDS: Final = 60.0
 _CLOSE_SECONDS: Final = 5.0
 _REAP_SECONDS: Final = 10.0
+_FROM_FORK_SERVER: Final = MessageDecoder[messages.FromForkServer](get_args(messages.FromForkServer))
 _CREDENTIALS: Final = struct.Struct("3i")
 """Process, user and group of a message's sender, which the kernel adds (unix(7))."""
 HEALTHY_SECONDS: Final = 60.0
@@ -61,13 +60,6 @@ class ForkServerOptions:
     """Whether it gets PID, IPC and mount namespaces of its own."""
 
 
-@dataclass(slots=True)
-class _Counters:
-    forked: int = 0
-    ended: int = 0
-    numbers: itertools.count[int] = field(default_factory=itertools.count)
-
-
 class ForkServer:
     """One fork server process, from its start to the end of all its descendants."""
 
@@ -79,11 +71,12 @@ class ForkServer:
         self._slots: dict[int, int] = {}
         """By process number, the number of its scratch folder, until that is empty."""
         self._emptying: dict[int, asyncio.Task[None]] = {}
-        self._counters = _Counters()
+        self._numbers = itertools.count()
         self._forked: dict[int, ForkedProcess] = {}
         self._outbox: list[tuple[bytes, ForkedProcess | None]] = []
         self._loop = asyncio.get_running_loop()
-        self._loaded: asyncio.Future[dict[str, Any]] = self._loop.create_future()
+        self._loaded: asyncio.Future[LoadReport | LoadFailed | None] = self._loop.create_future()
+        """None: it ended first."""
         self._reaping = asyncio.Lock()
         self._reaped = False
         self.lost: str | None = None
@@ -160,18 +153,17 @@ class ForkServer:
         policy = self._options.policy
         return sandbox.command(self._options.python, sandbox.covered(policy, self._root) if policy else ())
 
-    async def _report(self, loaded: dict[str, Any]) -> LoadReport:
-        if loaded["op"] == "failed":
-            raise AgentLoadError(loaded["message"])
-        if loaded["op"] == "lost":
+    async def _report(self, loaded: LoadReport | LoadFailed | None) -> LoadReport:
+        if isinstance(loaded, LoadFailed):
+            raise AgentLoadError(loaded.message)
+        if loaded is None:
             code = await self._process.wait()
             end = f"was ended by {linux.signal_name(code - 128)}" if code > 128 else f"exited with {code}"
             self._output.close()
             last = self._output.tail.text().strip().splitlines()[-1:] or ["it printed nothing"]
             raise AgentLoadError(f"{self._names}: importing {end}; {last[0]}")
-        self.pid = loaded["pid"]
-        held = Held(**loaded["report"]["held"] | {"namespaces": self._options.namespaces})
-        return LoadReport(**loaded["report"] | {"held": held, "pid": self.pid})
+        self.pid = loaded.pid
+        return replace(loaded, held=replace(loaded.held, namespaces=self._options.namespaces))
 
     @property
     def output(self) -> str:
@@ -182,20 +174,19 @@ class ForkServer:
         self, mode: Literal["attempt", "shared"], on_message: OnMessage, network: Network = "internet"
     ) -> ForkedProcess:
         """Request a process; `run` waits for it."""
-        process = ForkedProcess(next(self._counters.numbers), on_message, self._kill)
+        process = ForkedProcess(next(self._numbers), on_message, self._kill)
         if self.lost is not None:
             process.has_exited(_lost(self.lost))
             return process
         self._forked[process.number] = process
         taken = set(self._slots.values())
         slot = self._slots[process.number] = next(n for n in itertools.count() if n not in taken)
-        request = {"op": "fork", "id": process.number, "mode": mode, "slot": slot, "network": network}
-        self._post(request, process)
+        self._post(process.number, Fork(mode, slot, network), process)
         return process
 
     def _kill(self, number: int) -> None:
         if number in self._forked:
-            self._post({"op": "kill", "id": number}, None)
+            self._post(number, End())
 
     async def until_forked(self, process: ForkedProcess) -> None:
         """Wait for the fork. A fork server that takes a minute, stopped by an agent for instance, is given up."""
@@ -226,8 +217,8 @@ class ForkServer:
             self.give_up(f"the fork server did not answer for {grace_seconds:.0f} s")
         return await self.until_exited(process)
 
-    def _post(self, message: dict[str, Any], process: ForkedProcess | None) -> None:
-        self._outbox.append((orjson.dumps(message), process))
+    def _post(self, number: int, message: messages.FromRunner, process: ForkedProcess | None = None) -> None:
+        self._outbox.append((messages.encode(number, message), process))
         self._flush()
 
     def _flush(self) -> None:
@@ -256,21 +247,26 @@ class ForkServer:
             if not data:
                 return self.give_up("the fork server died")
             sender, _, _ = _CREDENTIALS.unpack(added[0][2])
-            self._take(orjson.loads(data) | {"pid": sender})
+            try:
+                self._take(sender, *_FROM_FORK_SERVER.decode(data))
+            except ValueError as error:
+                return self.give_up(f"the fork server sent an invalid message: {error}")
 
-    def _take(self, message: dict[str, Any]) -> None:
-        if message["op"] in ("loaded", "failed"):
-            self._loaded.set_result(message)
-            return
-        process = self._forked.get(message["id"])
-        if process is None:
-            return
-        if message["op"] == "forked":
-            process.has_forked(message["pid"])
-            return
-        del self._forked[process.number]
-        self._emptying[process.number] = self._loop.create_task(self._empty(process.number))
-        process.has_exited(_exit_report(message))
+    def _take(self, sender: int, number: int, message: messages.FromForkServer | None) -> None:
+        process = self._forked.get(number)
+        match message:
+            case LoadFailed() if not self._loaded.done():
+                self._loaded.set_result(message)
+            case LoadReport() if not self._loaded.done():
+                self._loaded.set_result(replace(message, pid=sender))
+            case messages.Forked() if process is not None:
+                process.has_forked(sender)
+            case ExitReport() if process is not None:
+                del self._forked[number]
+                self._emptying[number] = self._loop.create_task(self._empty(number))
+                process.has_exited(message)
+            case _:  # of a process that was given up, or none that the fork server sends
+                pass
 
     def folder(self, process: ForkedProcess) -> str | None:
         """The scratch folder of a process; None if it has none."""
@@ -291,7 +287,7 @@ class ForkServer:
             descriptor(self._control)
         self._control.close()
         if not self._loaded.done():
-            self._loaded.set_result({"op": "lost"})
+            self._loaded.set_result(None)
         for process in self._forked.values():
             process.has_exited(_lost(why))
         self._forked.clear()
@@ -333,12 +329,6 @@ class ForkServer:
 
 def _lost(why: str) -> ExitReport:
     return ExitReport(lost=why, excused=why == CLOSING)
-
-
-def _exit_report(message: dict[str, Any]) -> ExitReport:
-    if message["op"] == "refused":
-        return ExitReport(lost=f"the attempt's process could not be created: {message['message']}", excused=True)
-    return ExitReport(**message["report"])
 
 
 class ForkServerSupervisor:

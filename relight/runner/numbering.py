@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any
-
-import orjson
 
 from relight.errors import RelightError
+from relight.runner.messages import Number
 
 Flush = Callable[[], Awaitable[None]]
 """Sends to the store what an attempt has emitted so far."""
-Send = Callable[[bytes], Awaitable[None]]
+Send = Callable[[int, Number], Awaitable[None]]
 
 
 async def _nothing_to_send() -> None:
@@ -31,9 +29,9 @@ class Numbering:
         self._asked = 0
         self._task: asyncio.Task[None] | None = None
 
-    def ask(self, number: Any) -> bool:
-        """Answer with this number once the spans so far are stored. False: it is no number."""
-        if not isinstance(number, int) or not 0 < number < 2**53:
+    def ask(self, number: int) -> bool:
+        """Answer with this number once the spans so far are stored. False: it is no number of a question."""
+        if not 0 < number < 2**53:
             return False
         self._asked = max(self._asked, number)
         if self._task is None or self._task.done():
@@ -46,7 +44,7 @@ class Numbering:
             answered = self._asked
             with suppress(RelightError):  # the store does not answer: the agent goes on after a while
                 await self._flush()
-                await self.send(orjson.dumps({"op": "numbered", "call": self._call, "number": answered}))
+                await self.send(self._call, Number(answered))
 
     def close(self) -> None:
         """The call has ended."""

@@ -23,8 +23,8 @@ from relight.runner.agent_call import AgentCall, AgentOutcome
 from relight.runner.attempt_limits import LOOK_SECONDS, RESERVE_BYTES, Limits, excess
 from relight.runner.collector import MAX_SPANS, Collector, OnSpan
 from relight.runner.fork_server import ForkServer, ForkServerOptions, ForkServerSupervisor
-from relight.runner.fork_server_reports import ExitReport, LoadReport
 from relight.runner.forked_process import ForkedProcess
+from relight.runner.messages import ExitReport, LoadReport
 from relight.runner.numbering import Flush, Numbering
 from relight.types.rollout import FailureClass
 
@@ -127,7 +127,7 @@ class IsolatedRunner(ForkServerRunner):
         collector.numbering.send = process.send
         try:
             await server.until_forked(process)
-            await process.send(collector.call.payload())
+            await process.send(0, collector.call.request())
             async with self._watched(collector, server, process):
                 report = await server.until_exited(process)
         except BaseException:

@@ -12,17 +12,16 @@ import asyncio
 import itertools
 import sys
 from collections.abc import Sequence
-from typing import Any, Final
-
-import orjson
+from typing import Final
 
 from relight.confinement.policy import Policy
+from relight.runner import messages
 from relight.runner.agent_call import AgentCall, AgentOutcome
 from relight.runner.attempt_limits import Limits
 from relight.runner.collector import Collector, OnSpan
 from relight.runner.fork_server import ForkServer, ForkServerOptions, ForkServerSupervisor
-from relight.runner.fork_server_reports import ExitReport
 from relight.runner.forked_process import ForkedProcess
+from relight.runner.messages import ExitReport
 from relight.runner.numbering import Flush, Numbering
 from relight.runner.process_isolation import KILL_GRACE_SECONDS, ForkServerRunner, IsolatedRunner
 from relight.types.rollout import FailureClass
@@ -56,18 +55,18 @@ class _Shared:
         self._process: ForkedProcess = server.fork("shared", self._take)
         self._process.exited.add_done_callback(self._has_ended)
 
-    async def send(self, message: bytes) -> None:
+    async def send(self, call: int, message: messages.FromRunner) -> None:
         await self._server.until_forked(self._process)
-        await self._process.send(message)
+        await self._process.send(call, message)
 
-    def _take(self, message: dict[str, Any], size_bytes: int) -> None:
-        running = self.calls.get(message.get("call", -1))
+    def _take(self, call: int, message: messages.FromAgent, size_bytes: int) -> None:
+        running = self.calls.get(call)
         if running is None:
             return
-        if message.get("op") == "blocks":
-            self._hold_up(running, float(message.get("seconds", 0.0)))
+        if isinstance(message, messages.Blocked) and message.seconds > 0:
+            self._hold_up(running, message.seconds)
             return
-        running.collector.take(message, size_bytes)
+        running.collector.take(call, message, size_bytes)
         if running.collector.ended is not None:
             running.done.set()
 
@@ -159,7 +158,7 @@ class SharedRunner(ForkServerRunner):
         shared.calls[running.number] = running
         running.collector.numbering.send = shared.send
         try:
-            await shared.send(_request(running))
+            await shared.send(running.number, running.collector.call.request())
             await running.done.wait()
             report = shared.report_for(running)
             await shared.settle()
@@ -194,7 +193,7 @@ class SharedRunner(ForkServerRunner):
         shared = running.process
         if shared is None or running.done.is_set():
             return
-        await shared.send(orjson.dumps({"op": "cancel", "call": running.number}))
+        await shared.send(running.number, messages.End())
         try:
             async with asyncio.timeout(self._grace_seconds):
                 await running.done.wait()
@@ -204,7 +203,3 @@ class SharedRunner(ForkServerRunner):
                 f"the process that it shared with attempt {call.call_id} was killed, "
                 f"because that one ({why}) ignored its cancellation"
             )
-
-
-def _request(running: _Running) -> bytes:
-    return b'{"op":"call","call":%d,%s' % (running.number, running.collector.call.payload()[1:])

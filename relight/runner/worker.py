@@ -24,9 +24,9 @@ from relight.observability.process_reports import Doing, keep_reporting, own_rep
 from relight.runner.agent_runners import AgentRunners
 from relight.runner.attempt_activity import RunnerActivities
 from relight.runner.attempt_limits import Limits
-from relight.runner.fork_server_reports import LoadReport
 from relight.runner.gateway_probe import GatewayProbe
 from relight.runner.grading_activity import GradingActivities
+from relight.runner.messages import LoadReport
 from relight.runner.shared_exclusive_lock import SharedExclusiveLock
 from relight.settings import Settings
 from relight.store.attempts.attempt_tokens import runner_token
