@@ -20,8 +20,8 @@ from typing import Final, Literal, get_args
 from relight.confinement import sandbox, scratch
 from relight.confinement.policy import Policy
 from relight.errors import AgentLoadError
-from relight.processes import linux, process_group_reaper
-from relight.processes.child import launcher
+from relight.processes import linux
+from relight.processes.child import ChildProcess
 from relight.retrying import ExponentialBackoff
 from relight.runner import messages
 from relight.runner.agent_environment import agent_environment
@@ -129,22 +129,17 @@ class ForkServer:
         caches = scratch.kept_caches(os.environ, [*policy.readable, *policy.writable])
         return caches | own | scratch.environment(self._import_folder)
 
-    async def _spawn(self, control: int) -> asyncio.subprocess.Process:
-        """Start it below a process that adopts what it leaves behind, and kills that with it."""
+    async def _spawn(self, control: int) -> ChildProcess:
         policy = self._options.policy.as_json() if self._options.policy else ""
-        return await asyncio.create_subprocess_exec(
-            *launcher(process_group_reaper),
-            *self._options.wrapper,
-            *self._namespaces(),
-            *(self._options.python, "-m", "relight.runner.fork_server_process"),
-            *(str(control), self._root, policy, *self._options.references),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=self._output.writer,
-            stderr=self._output.writer,
-            env=self._environment(),
-            cwd=self._options.directory,
+        program = self._options.python, "-m", "relight.runner.fork_server_process"
+        arguments = str(control), self._root, policy, *self._options.references
+        return await ChildProcess.start(
+            [*self._options.wrapper, *self._namespaces(), *program, *arguments],
+            environment=self._environment(),
+            log=self._output.writer,
+            folder=self._options.directory,
             pass_fds=[control],
-            start_new_session=True,
+            reaped=True,
         )
 
     def _namespaces(self) -> list[str]:
@@ -299,21 +294,11 @@ class ForkServer:
             if self._reaped or not hasattr(self, "_process"):
                 return
             self.give_up(why)
-            await self._end_process()
+            await self._process.stop(_REAP_SECONDS, signal.SIGHUP)
             self._output.close()
             if self._root:
                 await asyncio.to_thread(scratch.remove, self._root)
             self._reaped = True
-
-    async def _end_process(self) -> None:
-        with suppress(ProcessLookupError):
-            self._process.send_signal(signal.SIGHUP)
-        try:
-            async with asyncio.timeout(_REAP_SECONDS):
-                await self._process.wait()
-        except TimeoutError:  # an agent that nothing kept from it has stopped it
-            self._process.kill()
-            await self._process.wait()
 
     async def close(self) -> None:
         """Close its socket, after which it kills all that it has forked and exits."""
