@@ -74,9 +74,8 @@ class ChildProcess:
         pass_fds: Sequence[int] = (),
         reaped: bool = False,
     ) -> Self:
-        """Start the command. Its log is a file that no other user can read, or a descriptor that the caller closes.
-
-        With `reaped`, nothing of it outlives this process.
+        """Start the command. Its log is a file that no other user can read, or a descriptor that the caller closes;
+        with `reaped`, nothing of it outlives this process.
         """
         below = launcher(process_group_reaper) if reaped else []
         output = log if isinstance(log, int) else _open(log)

@@ -84,14 +84,9 @@ class AgentCall:
             resources={name: resource.model_dump() for name, resource in self.resources.items()},
             rollout=self.rollout,
             trace_id=self.trace_id,
-            environment=self._environment(),
+            environment=(attempt_environment(self.llm) if self.llm else {}) | dict(self.environment),
             memory_limit_bytes=self.memory_limit_bytes,
         )
-
-    def _environment(self) -> dict[str, str]:
-        if self.llm is None:
-            return dict(self.environment)
-        return attempt_environment(self.llm) | dict(self.environment)
 
 
 def _rollout_of(opened: OpenedAttempt) -> dict[str, Any]:

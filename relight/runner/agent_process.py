@@ -67,7 +67,7 @@ class Reporter:
 
     def dropped(self) -> None:
         """Count a span that was not sent."""
-        self.send(messages.Dropped())
+        self.send(messages.Span(None))
 
     def await_number(self) -> None:
         """Wait until what was sent so far has its place. A process that the agent forked goes on without."""

@@ -53,7 +53,11 @@ def _prepare(request: messages.CallRequest) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if request.memory_limit_bytes is not None:
         # RLIMIT_DATA counts writable private memory; RLIMIT_AS would also count what is only reserved.
-        _limit_data(linux.data_bytes() + request.memory_limit_bytes)
+        limit = linux.data_bytes() + request.memory_limit_bytes
+        hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+        most = limit + RESERVE_BYTES  # the limit can't be raised by more
+        hard = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(resource.RLIMIT_DATA, (min(limit, hard), hard))
     agent_process.reseed()
 
 
@@ -61,11 +65,3 @@ def _lift_memory_limit() -> None:
     """Use the reserve, so that the error can be reported."""
     hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
     resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
-
-
-def _limit_data(limit_bytes: int) -> None:
-    """Set a limit that can't be raised by more than the reserve."""
-    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
-    most = limit_bytes + RESERVE_BYTES
-    hard = most if hard == resource.RLIM_INFINITY else min(most, hard)
-    resource.setrlimit(resource.RLIMIT_DATA, (min(limit_bytes, hard), hard))

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from math import isfinite
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from pydantic import ValidationError
 
@@ -50,10 +50,10 @@ class Collector:
         self.ended: Returned | AgentError | None = None
         self.violation: str | None = None
         self.tail = OutputTail()
-        self._on_span = on_span
         self._max_spans = max_spans
         self._callback_error: Exception | None = None
         self._spans: list[SpanRecord] = []
+        self._on_span = on_span or self._spans.append
         self._span_count = self._span_bytes = self._dropped = 0
         self._rewards: dict[str, float] = {}
         self._feedback: str | None = None
@@ -100,22 +100,17 @@ class Collector:
         self._span_bytes += size_bytes
         if self._span_count > self._max_spans or self._span_bytes > MAX_SPAN_BYTES:
             self._dropped += 1
-        elif self._on_span is None:
-            self._spans.append(span)
-        else:
-            self._hand_on(span)
+            return
+        try:
+            self._on_span(span)
+        except Exception as error:  # the caller's; raised to it when the call has ended
+            self._callback_error = error
 
     def _keep_rewards(self, rewards: dict[str, float], feedback: Any) -> None:
         """Keep the last rewards."""
         if rewards:
             self._rewards = rewards
             self._feedback = clean_text(feedback, MAX_FEEDBACK_CHARACTERS) if isinstance(feedback, str) else None
-
-    def _hand_on(self, span: SpanRecord) -> None:
-        try:
-            cast("OnSpan", self._on_span)(span)
-        except Exception as error:  # the caller's; raised to it when the call has ended
-            self._callback_error = error
 
     def outcome(self, report: ExitReport, tail: OutputTail | None = None) -> AgentOutcome:
         """The outcome of the call. Raises what `on_span` raised."""

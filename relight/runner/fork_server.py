@@ -13,6 +13,7 @@ import socket
 import struct
 import sys
 import tempfile
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final, Literal, get_args
@@ -27,9 +28,10 @@ from relight.runner import messages
 from relight.runner.agent_environment import agent_environment
 from relight.runner.captured_output import OutputPipe
 from relight.runner.forked_process import ForkedProcess, MessageDecoder, OnMessage
-from relight.runner.messages import End, ExitReport, Fork, LoadFailed, LoadReport
+from relight.runner.messages import AgentError, End, ExitReport, Fork, LoadReport
 from relight.types.names import Network
 
+_LOAD_SECONDS: Final = 600.0
 _FORK_SECONDS: Final = 60.0
 _CLOSE_SECONDS: Final = 5.0
 _REAP_SECONDS: Final = 10.0
@@ -45,16 +47,13 @@ CLOSING: Final = "the runner is closing"
 class ForkServerOptions:
     """How to start a fork server."""
 
-    references: tuple[str, ...]
-    passed_environment: tuple[str, ...] = ()
+    references: Sequence[str]
+    passed_environment: Sequence[str] = ()
     """Names of variables of this process that agents get too."""
     python: str = sys.executable
-    load_timeout_seconds: float = 600.0
-    directory: str | None = None
-    """The agents' working directory; None: that of this process."""
     policy: Policy | None = None
     """What agents may reach; None: they are not confined."""
-    wrapper: tuple[str, ...] = ()
+    wrapper: Sequence[str] = ()
     """The start of a command that runs the fork server within something of the user's own."""
     namespaces: bool = False
     """Whether it gets PID, IPC and mount namespaces of its own."""
@@ -75,7 +74,7 @@ class ForkServer:
         self._forked: dict[int, ForkedProcess] = {}
         self._outbox: list[tuple[bytes, ForkedProcess | None]] = []
         self._loop = asyncio.get_running_loop()
-        self._loaded: asyncio.Future[LoadReport | LoadFailed | None] = self._loop.create_future()
+        self._loaded: asyncio.Future[LoadReport | AgentError | None] = self._loop.create_future()
         """None: it ended first."""
         self._reaping = asyncio.Lock()
         self._reaped = False
@@ -107,11 +106,10 @@ class ForkServer:
         self._output.close_child_end()
         self._loop.add_reader(self._control, self._read)
         try:
-            async with asyncio.timeout(self._options.load_timeout_seconds):
+            async with asyncio.timeout(_LOAD_SECONDS):
                 loaded = await self._loaded
         except TimeoutError:
-            seconds = self._options.load_timeout_seconds
-            raise AgentLoadError(f"{self._names}: importing took more than {seconds:.0f} s") from None
+            raise AgentLoadError(f"{self._names}: importing took more than {_LOAD_SECONDS:.0f} s") from None
         return await self._report(loaded)
 
     @property
@@ -137,7 +135,6 @@ class ForkServer:
             [*self._options.wrapper, *self._namespaces(), *program, *arguments],
             environment=self._environment(),
             log=self._output.writer,
-            folder=self._options.directory,
             pass_fds=[control],
             reaped=True,
         )
@@ -148,8 +145,8 @@ class ForkServer:
         policy = self._options.policy
         return sandbox.command(self._options.python, sandbox.covered(policy, self._root) if policy else ())
 
-    async def _report(self, loaded: LoadReport | LoadFailed | None) -> LoadReport:
-        if isinstance(loaded, LoadFailed):
+    async def _report(self, loaded: LoadReport | AgentError | None) -> LoadReport:
+        if isinstance(loaded, AgentError):
             raise AgentLoadError(loaded.message)
         if loaded is None:
             code = await self._process.wait()
@@ -159,11 +156,6 @@ class ForkServer:
             raise AgentLoadError(f"{self._names}: importing {end}; {last[0]}")
         self.pid = loaded.pid
         return replace(loaded, held=replace(loaded.held, namespaces=self._options.namespaces))
-
-    @property
-    def output(self) -> str:
-        """The end of the output of importing the agents."""
-        return self._output.tail.text()
 
     def fork(
         self, mode: Literal["attempt", "shared"], on_message: OnMessage, network: Network = "internet"
@@ -250,7 +242,7 @@ class ForkServer:
     def _take(self, sender: int, number: int, message: messages.FromForkServer | None) -> None:
         process = self._forked.get(number)
         match message:
-            case LoadFailed() if not self._loaded.done():
+            case AgentError() if not self._loaded.done():
                 self._loaded.set_result(message)
             case LoadReport() if not self._loaded.done():
                 self._loaded.set_result(replace(message, pid=sender))
@@ -288,12 +280,18 @@ class ForkServer:
         self._forked.clear()
         self._outbox.clear()
 
-    async def reap(self, why: str) -> None:
-        """Kill it and all its descendants, wait for their end, and remove its folder. May be called several times."""
+    async def reap(self, why: str, patience_seconds: float = 0.0) -> None:
+        """Give it up and, after so long, kill it and all its descendants; wait for their end, and remove its folder.
+
+        May be called several times.
+        """
         async with self._reaping:
             if self._reaped or not hasattr(self, "_process"):
                 return
             self.give_up(why)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(patience_seconds):
+                    await self._process.wait()
             await self._process.stop(_REAP_SECONDS, signal.SIGHUP)
             self._output.close()
             if self._root:
@@ -302,14 +300,7 @@ class ForkServer:
 
     async def close(self) -> None:
         """Close its socket, after which it kills all that it has forked and exits."""
-        if not hasattr(self, "_process"):
-            return
-        async with self._reaping:  # or a call that learns of it would kill the fork server before that has cleaned up
-            self.give_up(CLOSING)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_CLOSE_SECONDS):
-                    await self._process.wait()
-        await self.reap(CLOSING)
+        await self.reap(CLOSING, _CLOSE_SECONDS)
 
 
 def _lost(why: str) -> ExitReport:

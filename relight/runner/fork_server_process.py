@@ -36,7 +36,7 @@ from relight.litagent.loading import LoadedAgent, load_agents
 from relight.processes import linux
 from relight.runner import agent_process, attempt_process, frames, messages, shared_process
 from relight.runner.hooked_call import HookedCall
-from relight.runner.messages import CallRequest, ExitReport, Fork, LoadReport
+from relight.runner.messages import AgentError, CallRequest, ExitReport, Fork, LoadReport
 from relight.runner.preload import import_lazy_parts
 from relight.runner.thread_watch import ThreadWatch
 
@@ -89,7 +89,8 @@ class ForkServerProcess:
         if isinstance(request, Fork):
             self._fork(number, request, descriptors)
         else:
-            self._kill(number)
+            for pid in [pid for pid, owner in self._attempts.items() if owner == number]:
+                linux.kill_tree(pid)
         return True
 
     def _send(self, number: int, message: messages.FromForkServer) -> None:
@@ -130,11 +131,6 @@ class ForkServerProcess:
             MODES[request.mode](self._agents, socket.socket(fileno=channel))
         finally:
             os._exit(70)  # never return into the fork server's loop, whatever was raised
-
-    def _kill(self, number: int) -> None:
-        for pid, owner in self._attempts.items():
-            if owner == number:
-                linux.kill_tree(pid)
 
     def _reap(self) -> None:
         with suppress(BlockingIOError):
@@ -263,7 +259,8 @@ def main() -> None:
         agents, report = load(references, held)
     except AgentLoadError as error:
         hint = remedy(error) if domain else ""
-        control.send(messages.encode(0, messages.LoadFailed(f"{error.message}{hint and '; '}{hint}")))
+        failed = AgentError(type(error).__name__, f"{error.message}{hint and '; '}{hint}", "")
+        control.send(messages.encode(0, failed))
         return
     sys.stdout.flush()
     sys.stderr.flush()

@@ -35,10 +35,9 @@ class MessageDecoder(Generic[M]):
         """
         match orjson.loads(payload):
             case [int(number), str(name), fields]:
-                try:
+                with suppress(KeyError, ValidationError):
                     return number, self._kinds[name].validate_python(fields)
-                except (KeyError, ValidationError):
-                    return number, None
+                return number, None
             case _:
                 raise ValueError("it is not a number, a name and fields")
 
@@ -137,7 +136,7 @@ class ForkedProcess:
             self.violation = f"the agent's process wrote an invalid message to its result channel: {error}"
             self.kill()
         else:
-            self._on_message(call, message or messages.Dropped(), len(payload))
+            self._on_message(call, message or messages.Span(None), len(payload))
 
     def kill(self) -> None:
         """Request the kill of its process group; `exited` is set when it has ended."""

@@ -3,6 +3,7 @@
 On the wire a message is the JSON `[NUMBER, NAME OF ITS CLASS, FIELDS]`. On the channel of a forked process the number
 is that of the call in its process: 0 where it is the only one. On the fork server's socket it is that of the forked
 process. What the runner sends is trusted and read by `decode`; what it receives is validated, by `MessageDecoder`.
+The classes have no slots: orjson writes what has a `__dict__` faster.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from relight.litagent.returns import Returned
 from relight.types.names import Network
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Fork:
     """To the fork server: fork a process. The channel and the writing end of the output pipe come with it."""
 
@@ -28,12 +29,12 @@ class Fork:
     network: Network
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class End:
     """To the fork server: kill the process with all that it started. To a forked process: cancel the call."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class LoadReport:
     """From the fork server: it is ready."""
 
@@ -47,19 +48,12 @@ class LoadReport:
     """That of its process, which the runner adds."""
 
 
-@dataclass(frozen=True, slots=True)
-class LoadFailed:
-    """From the fork server, which ends: an agent can't be imported."""
-
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Forked:
     """From the forked process: it is there."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(kw_only=True)
 class ExitReport:
     """From the fork server: how a process ended."""
 
@@ -73,7 +67,7 @@ class ExitReport:
     """It is known that this call did not cause the loss."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class CallRequest:
     """To a forked process: run an agent."""
 
@@ -88,47 +82,42 @@ class CallRequest:
     memory_limit_bytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Number:
     """From a forked process: answer with this number once the call's spans so far are stored. To it: they are."""
 
     number: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Span:
-    """From a forked process: a span, which its receiver validates."""
+    """From a forked process: a span, which its receiver validates. None: one that was not sent, or another message."""
 
     span: Any
 
 
-@dataclass(frozen=True, slots=True)
-class Dropped:
-    """From a forked process: a span or another message was not sent. A malformed message is taken for it."""
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Hooks:
     """From a forked process: hooks will run at the end of the call."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Output:
     """From a forked process: what the call printed."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Blocked:
     """From a forked process: the call has blocked the others of its process for so long."""
 
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class AgentError:
-    """From a forked process: what the agent raised."""
+    """From a forked process: what the agent raised. From the fork server, which ends: why no agent can be called."""
 
     type: str
     message: str
@@ -137,18 +126,14 @@ class AgentError:
 
 
 FromRunner = Fork | CallRequest | Number | End
-FromForkServer = LoadReport | LoadFailed | Forked | ExitReport
-FromAgent = Span | Number | Dropped | Hooks | Output | Blocked | Returned | AgentError
+FromForkServer = LoadReport | AgentError | Forked | ExitReport
+FromAgent = Span | Number | Hooks | Output | Blocked | Returned | AgentError
 
 _FROM_RUNNER: Final = {kind.__name__: kind for kind in (Fork, CallRequest, Number, End)}
 
 
 def encode(number: int, message: FromRunner | FromForkServer | FromAgent, option: int | None = None) -> bytes:
-    """JSON of a message; `option`: of orjson.
-
-    Raises:
-        TypeError: JSON can't represent a value.
-    """
+    """JSON of a message; `option`: of orjson. A TypeError says that JSON can't represent a value."""
     return orjson.dumps((number, type(message).__name__, message), option=option)
 
 

@@ -14,17 +14,13 @@ Flush = Callable[[], Awaitable[None]]
 Send = Callable[[int, Number], Awaitable[None]]
 
 
-async def _nothing_to_send() -> None:
-    """Where spans are not stored, there is nothing to wait for."""
-
-
 class Numbering:
     """The questions of one call. A later one answers all before it."""
 
     def __init__(self, flush: Flush | None, call: int = 0) -> None:
         self.send: Send | None = None
         """Reaches the agent's process."""
-        self._flush = flush or _nothing_to_send
+        self._flush = flush
         self._call = call
         self._asked = 0
         self._task: asyncio.Task[None] | None = None
@@ -43,7 +39,8 @@ class Numbering:
         while answered < self._asked and self.send is not None:
             answered = self._asked
             with suppress(RelightError):  # the store does not answer: the agent goes on after a while
-                await self._flush()
+                if self._flush is not None:  # the spans are stored
+                    await self._flush()
                 await self.send(self._call, Number(answered))
 
     def close(self) -> None:

@@ -14,9 +14,8 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Final, Protocol, Self
+from typing import Any, Final, Protocol, Self
 
-from relight.confinement.policy import Policy
 from relight.processes import linux
 from relight.retrying import Every
 from relight.runner.agent_call import AgentCall, AgentOutcome
@@ -90,15 +89,12 @@ class IsolatedRunner(ForkServerRunner):
         self,
         references: Sequence[str],
         *,
-        passed_environment: Sequence[str] = (),
-        policy: Policy | None = None,
-        namespaces: bool = False,
         limits: Limits | None = None,
         supervisor: ForkServerSupervisor | None = None,
+        **options: Any,
     ) -> None:
-        given = tuple(references), tuple(passed_environment)
-        options = ForkServerOptions(*given, policy=policy, namespaces=namespaces)
-        super().__init__(supervisor or ForkServerSupervisor(options))
+        """`options` are those of `ForkServerOptions`."""
+        super().__init__(supervisor or ForkServerSupervisor(ForkServerOptions(references, **options)))
         self._limits = limits
         self._running: dict[str, _Running] = {}
 

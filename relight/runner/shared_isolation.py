@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import sys
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
-from relight.confinement.policy import Policy
 from relight.runner import messages
 from relight.runner.agent_call import AgentCall, AgentOutcome
 from relight.runner.attempt_limits import Limits
@@ -112,23 +110,12 @@ class SharedRunner(ForkServerRunner):
         self,
         references: Sequence[str],
         *,
-        passed_environment: Sequence[str] = (),
-        python: str | None = None,
-        policy: Policy | None = None,
-        wrapper: Sequence[str] = (),
-        namespaces: bool = False,
         limits: Limits | None = None,
         cancel_grace_seconds: float = CANCEL_GRACE_SECONDS,
+        **options: Any,
     ) -> None:
-        options = ForkServerOptions(
-            tuple(references),
-            tuple(passed_environment),
-            python or sys.executable,
-            policy=policy,
-            wrapper=tuple(wrapper),
-            namespaces=namespaces,
-        )
-        super().__init__(ForkServerSupervisor(options))
+        """`options` are those of `ForkServerOptions`."""
+        super().__init__(ForkServerSupervisor(ForkServerOptions(references, **options)))
         self._isolated = IsolatedRunner(references, limits=limits, supervisor=self._supervisor)
         self._grace_seconds = cancel_grace_seconds
         self._numbers = itertools.count()

@@ -108,7 +108,8 @@ class SharedProcess:
             return
         match messages.decode(payload):
             case call, messages.End():
-                self._cancel(call)
+                if (task := self._tasks.get(call)) is not None:
+                    task.cancel()
             case call, messages.Number(number):
                 with self._answered:
                     self._answers[call] = number
@@ -129,11 +130,6 @@ class SharedProcess:
             if not agent_process.is_readable(self._channel, deadline - time.monotonic()):
                 return
             self._read()
-
-    def _cancel(self, call: int) -> None:
-        task = self._tasks.get(call)
-        if task is not None:
-            task.cancel()
 
     def _begin(self, number: int, request: messages.CallRequest) -> None:
         reporter = agent_process.Reporter(self._channel, number, self._await_answer)

@@ -16,7 +16,7 @@ from relight.litagent.returns import sort_out
 from relight.runner.captured_output import OutputTail
 from relight.runner.collector import Collector
 from relight.runner.forked_process import FROM_AGENT
-from relight.runner.messages import AgentError, Dropped, ExitReport, FromAgent, Span
+from relight.runner.messages import AgentError, ExitReport, FromAgent, Span
 from relight.semconv import AGL_ANNOTATION
 from relight.types.rollout import FailureClass
 from tests.unit.runner.support import call
@@ -109,7 +109,7 @@ def _received(*payloads: bytes) -> tuple[Collector, int]:
         except ValueError:
             refused += 1
         else:
-            collector.take(0, message or Dropped(), len(payload))
+            collector.take(0, message or Span(None), len(payload))
     return collector, refused
 
 
