@@ -78,7 +78,8 @@ async def serve(
         allowed = agents_policy(settings, gateway.relay.ports)
         limits = Limits(settings.attempt_memory_bytes, settings.attempt_processes, settings.attempt_scratch_bytes)
         wrapper = sandbox.wrapper_command(settings.wrapper)
-        lacking = await sandbox.lacking(isolation, python or sys.executable, wrapper)
+        python = python or sys.executable
+        lacking = await sandbox.lacking(isolation, python, wrapper)
         options: dict[str, Any] = {"python": python, "policy": allowed, "limits": limits, "wrapper": wrapper}
         options["namespaces"] = not lacking
         agents = AgentRunners(references, passed_environment=environment, **options)
