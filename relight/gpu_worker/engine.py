@@ -118,8 +118,9 @@ def serving_environment() -> dict[str, str]:
 class EngineProcess:
     """A vLLM server."""
 
-    def __init__(self, child: ChildProcess, socket_path: Path) -> None:
+    def __init__(self, child: ChildProcess, socket_path: Path, log: Path) -> None:
         self._child = child
+        self._log = log
         self.socket_path = socket_path
         self.client = EngineClient(socket_path)
 
@@ -166,7 +167,7 @@ class EngineProcess:
         await asyncio.to_thread(_make_folders, socket_path)
         own = {"VLLM_RPC_BASE_PATH": str(_own_sockets(socket_path))}
         environment = clean_environment(engine_environment(cpu=cpu) | own | dict(env or {}))
-        return cls(await ChildProcess.start(command, environment=environment, log=log, reaped=True), socket_path)
+        return cls(await ChildProcess.start(command, environment=environment, log=log, reaped=True), socket_path, log)
 
     @property
     def alive(self) -> bool:
@@ -208,7 +209,7 @@ class EngineProcess:
         await asyncio.to_thread(_remove_sockets, self.socket_path)
 
     def _failure(self, what: str) -> EngineError:
-        return EngineError(f"{what}; end of {self._child.log}:\n{log_tail(self._child.log, 30)}")
+        return EngineError(f"{what}; end of {self._log}:\n{log_tail(self._log, 30)}")
 
 
 def _own_sockets(socket_path: Path) -> Path:

@@ -35,7 +35,8 @@ class Returned:
     """Primary one first."""
     feedback: str | None = None
     """The feedback that was returned with them."""
-    spans: list[EmittedSpan] = field(default_factory=list[EmittedSpan])
+    spans: list[Any] = field(default_factory=list[Any])
+    """Emitted ones, which were returned in place of rewards."""
     value: Any = None
     """The value itself, if its JSON has at most 1 MiB."""
     invalid: str | None = None

@@ -1,4 +1,4 @@
-"""A child process in a session of its own; its output goes to a log file, and it is killed with all that it started."""
+"""A child process in a session of its own, which is killed with all that it started."""
 
 from __future__ import annotations
 
@@ -51,13 +51,17 @@ def reason_in_log(log: Path) -> str:
     return (errors or lines or ["no output"])[-1]
 
 
+def _open(log: Path) -> int:
+    log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
+
 class ChildProcess:
     """One child and what it started: its process group, or with a reaper all of its session."""
 
-    def __init__(self, process: asyncio.subprocess.Process, log: Path, kill: Callable[[int], None]) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, kill: Callable[[int], None]) -> None:
         self._process = process
         self._kill = kill
-        self.log = log
 
     @classmethod
     async def start(
@@ -65,15 +69,16 @@ class ChildProcess:
         command: Sequence[str],
         *,
         environment: Mapping[str, str],
-        log: Path,
-        folder: Path | None = None,
+        log: Path | int,
+        folder: Path | str | None = None,
         pass_fds: Sequence[int] = (),
         reaped: bool = False,
     ) -> Self:
-        """Start the command; no other user can read its log. With `reaped`, nothing of it outlives this process."""
+        """Start the command. Its log is a file that no other user can read, or a descriptor that the caller closes;
+        with `reaped`, nothing of it outlives this process.
+        """
         below = launcher(process_group_reaper) if reaped else []
-        log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        output = log if isinstance(log, int) else _open(log)
         try:
             process = await asyncio.create_subprocess_exec(
                 *below,
@@ -87,8 +92,9 @@ class ChildProcess:
                 start_new_session=True,
             )
         finally:
-            os.close(output)
-        return cls(process, log, process_group_reaper.kill_session if reaped else kill_group)
+            if output != log:
+                os.close(output)
+        return cls(process, process_group_reaper.kill_session if reaped else kill_group)
 
     @property
     def pid(self) -> int:

@@ -8,18 +8,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 from urllib.parse import urlsplit, urlunsplit
 
-import orjson
 from pydantic import ConfigDict, Field
 
 from relight.emitter.scope import new_trace_id
 from relight.processes.linux import signal_name
 from relight.runner.agent_environment import attempt_environment
-from relight.runner.fork_server_reports import ExitReport
+from relight.runner.messages import CallRequest, ExitReport
 from relight.types.names import Network
 from relight.types.resources import LLM, NamedResources, ProxyLLM
 from relight.types.rollout import FailureClass
 from relight.types.wire import AgentEnd, OpenedAttempt, SpanRecord
-from relight.types.wire import AgentError as AgentError
 
 ROLLOUT_FIELDS = {"rollout_id", "mode", "config", "metadata", "resources_id", "resources_version", "run", "step"}
 
@@ -79,26 +77,18 @@ class AgentCall:
                 resources[name] = model.model_copy(update={"endpoint": there})
         return replace(self, llm=self.llm.model_copy(update={"endpoint": endpoint}), resources=resources)
 
-    def payload(self) -> bytes:
-        """What the agent's process needs, as JSON."""
-        return orjson.dumps(
-            {
-                "agent": self.agent,
-                "task": self.task,
-                "llm": self.llm.model_dump() if self.llm else None,
-                "resources": {name: resource.model_dump() for name, resource in self.resources.items()},
-                "rollout": self.rollout,
-                "trace_id": self.trace_id,
-                "environment": self._environment(),
-                "memory_limit_bytes": self.memory_limit_bytes,
-            },
-            option=orjson.OPT_NON_STR_KEYS,
+    def request(self) -> CallRequest:
+        """What the agent's process needs."""
+        return CallRequest(
+            agent=self.agent,
+            task=self.task,
+            llm=self.llm.model_dump() if self.llm else None,
+            resources={name: resource.model_dump() for name, resource in self.resources.items()},
+            rollout=self.rollout,
+            trace_id=self.trace_id,
+            environment=(attempt_environment(self.llm) if self.llm else {}) | dict(self.environment),
+            memory_limit_bytes=self.memory_limit_bytes,
         )
-
-    def _environment(self) -> dict[str, str]:
-        if self.llm is None:
-            return dict(self.environment)
-        return attempt_environment(self.llm) | dict(self.environment)
 
 
 def _rollout_of(opened: OpenedAttempt) -> dict[str, Any]:

@@ -11,19 +11,18 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
-
-import orjson
+from typing import Any, Final, TypeVar
 
 from relight.confinement.refusals import remedy
 from relight.emitter.attributes import clean_text, flatten, safe_text
 from relight.emitter.scope import NUMBER_SECONDS, EmittedSpan, Scope, send
 from relight.litagent.agent_arguments import Invocation
 from relight.litagent.returns import Returned, returned_spans, sort_out
-from relight.runner import frames
+from relight.runner import frames, messages
 
 _TRACEBACK_HEAD: Final = 4 * 1024
 _TRACEBACK_TAIL: Final = 12 * 1024
@@ -31,7 +30,7 @@ _OWN_PLACES: Final = tuple(
     str(Path(file).parent) for file in (__file__, sys.modules[Invocation.__module__].__file__ or "", asyncio.__file__)
 )
 
-
+T = TypeVar("T")
 AwaitNumber = Callable[[int, int, float], None]
 """Waits for the runner's answer to a question of a call, so many seconds at most."""
 
@@ -54,7 +53,7 @@ class Reporter:
     def announce_hooks(self) -> None:
         """Say that hooks will run at the end, and keep the spans for them."""
         self._keeps = True
-        self.send("hooks")
+        self.send(messages.Hooks())
 
     def scope(self, trace_id: str) -> Scope:
         """Where the spans of the call go."""
@@ -63,18 +62,18 @@ class Reporter:
     def span(self, span: EmittedSpan) -> None:
         if self._keeps:
             self.kept.append(span)
-        if not self._sent("span", span=span):  # OpenTelemetry's attributes may be bytes, or text that no JSON holds
-            self.send("span", span={**span, "attributes": flatten(span["attributes"])})
+        if not self._sent(messages.Span(span)):  # OpenTelemetry's attributes may be bytes, or text that no JSON holds
+            self.send(messages.Span({**span, "attributes": flatten(span["attributes"])}))
 
     def dropped(self) -> None:
         """Count a span that was not sent."""
-        self.send("dropped")
+        self.send(messages.Span(None))
 
     def await_number(self) -> None:
         """Wait until what was sent so far has its place. A process that the agent forked goes on without."""
         if os.getpid() == self._pid:
             number = next(self._asked)
-            self.send("number", number=number)
+            self.send(messages.Number(number))
             self._await_answer(self._call, number, NUMBER_SECONDS)
 
     def _read_answer(self, call: int, number: int, seconds: float) -> None:
@@ -85,16 +84,22 @@ class Reporter:
                 payload = frames.receive(self._channel)
                 if payload is None:
                     return
-                self._answered = orjson.loads(payload)["number"]
+                _, answer = messages.decode(payload)
+                assert isinstance(answer, messages.Number)
+                self._answered = answer.number
 
-    def send(self, op: str, **fields: Any) -> None:
+    def send(self, message: messages.FromAgent) -> None:
         """Send a message. One that is too long, or that JSON can't represent, is dropped and reported as dropped."""
-        if not self._sent(op, **fields):
+        if not self._sent(message):
             self.dropped()
 
-    def _sent(self, op: str, **fields: Any) -> bool:
+    def report(self, ended: Returned | BaseException) -> None:
+        """Send how the agent ended: what it returned, or what it raised."""
+        self.send(ended if isinstance(ended, Returned) else _described(ended))
+
+    def _sent(self, message: messages.FromAgent) -> bool:
         try:
-            frames.send(self._channel, orjson.dumps({"op": op, "call": self._call, **fields}))
+            frames.send(self._channel, messages.encode(self._call, message))
         except (frames.FrameError, TypeError):
             return False
         return True
@@ -112,30 +117,27 @@ async def awaited(value: Awaitable[Any]) -> Any:
     return await value
 
 
+def run_without_loop(work: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine that never suspends. Unlike in a loop, what it calls may run a loop of its own."""
+    try:
+        work.send(None)
+    except StopIteration as end:
+        return end.value
+    raise RuntimeError("the coroutine waits for something")
+
+
 def send_spans(value: Any) -> Returned:
     """Parse the agent's return value, and send its spans; a reward is sent as a span, as if it had been emitted."""
     returned = sort_out(value)
     for span in returned_spans(returned):
         send(span)
-    return returned
+    return replace(returned, spans=[])
 
 
-def report_result(reporter: Reporter, value: Any) -> None:
-    """Send the agent's return value."""
-    returned = value if isinstance(value, Returned) else send_spans(value)
-    rewards = {"rewards": returned.rewards, "feedback": returned.feedback}
-    reporter.send("result", value=returned.value, invalid=returned.invalid, **rewards)
-
-
-def report_error(reporter: Reporter, error: BaseException) -> None:
-    """Send what the agent raised."""
+def _described(error: BaseException) -> messages.Raised:
     hint = remedy(error)
-    described = {
-        "type": type(error).__name__,
-        "message": f"{safe_text(error, _TRACEBACK_HEAD)}{hint and '; '}{hint}",
-        "traceback": _traceback(error),
-    }
-    reporter.send("error", error=described, out_of_memory=_is_memory_error(error))
+    message = f"{safe_text(error, _TRACEBACK_HEAD)}{hint and '; '}{hint}"
+    return messages.Raised(type(error).__name__, message, _traceback(error), _is_memory_error(error))
 
 
 def _traceback(error: BaseException) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from relight.errors import AgentLoadError
 from relight.runner.agent_call import AgentCall, AgentOutcome
 from relight.runner.collector import OnSpan
-from relight.runner.fork_server_reports import LoadReport
+from relight.runner.messages import LoadReport
 from relight.runner.numbering import Flush
 from relight.runner.shared_isolation import SharedRunner
 from relight.types.rollout import FailureClass

@@ -5,20 +5,22 @@ The messages come from the agent's process, so they are validated.
 
 from __future__ import annotations
 
-import math
 import signal
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, Final, Literal, cast
+from collections.abc import Callable
+from math import isfinite
+from typing import Any, Final
 
 from pydantic import ValidationError
 
 from relight.emitter.attributes import clean_text
 from relight.emitter.emit import MAX_FEEDBACK_CHARACTERS
 from relight.emitter.reading import get_reward_values
-from relight.runner.agent_call import AgentCall, AgentError, AgentOutcome
+from relight.litagent.returns import Returned
+from relight.runner import messages
+from relight.runner.agent_call import AgentCall, AgentOutcome
 from relight.runner.captured_output import OutputTail
-from relight.runner.fork_server_reports import ExitReport
+from relight.runner.messages import ExitReport, Raised
 from relight.runner.numbering import Numbering
 from relight.semconv import REWARD_FEEDBACK
 from relight.types.rollout import FailureClass
@@ -44,17 +46,16 @@ class Collector:
     ) -> None:
         self.call = call
         self.numbering = numbering or Numbering(None)
-        self.ended: Literal["returned", "raised"] | None = None
+        self.ended: Returned | Raised | None = None
         self.violation: str | None = None
         self.tail = OutputTail()
-        self._on_span = on_span
         self._max_spans = max_spans
         self._callback_error: Exception | None = None
         self._spans: list[SpanRecord] = []
+        self._on_span = on_span or self._spans.append
         self._span_count = self._span_bytes = self._dropped = 0
         self._rewards: dict[str, float] = {}
         self._feedback: str | None = None
-        self._last: Mapping[str, Any] = {}
         self._has_hooks = False
         self._killed: tuple[FailureClass, str] | None = None
         self._started = time.monotonic()
@@ -68,20 +69,21 @@ class Collector:
     def killed(self) -> bool:
         return self._killed is not None
 
-    def take(self, message: Mapping[str, Any], size_bytes: int) -> None:
-        """Process one message."""
-        match message.get("op"):
-            case "span":
-                self._take_span(message.get("span"), size_bytes)
-            case "hooks":
+    def take(self, _call: int, message: messages.FromAgent, size_bytes: int) -> None:
+        """Process one message of the call."""
+        match message:
+            case messages.Span(span):
+                self._take_span(span, size_bytes)
+            case messages.Hooks():
                 self._has_hooks = True
-            case "output":
-                self.tail.write(str(message.get("text")).encode("utf-8", "replace"))
-            case "result" | "error" if self.ended is None:
-                self.ended = "returned" if message["op"] == "result" else "raised"
-                self._last = message
-                self._keep_rewards(_rewards(message.get("rewards")), message.get("feedback"))
-            case "number" if self.numbering.ask(message.get("number")):
+            case messages.Output(text):
+                self.tail.write(text.encode())
+            case Returned(rewards, feedback) if self.ended is None and all(map(isfinite, rewards.values())):
+                self.ended = message
+                self._keep_rewards(rewards, feedback)
+            case Raised() if self.ended is None:
+                self.ended = message
+            case messages.Number(number) if self.numbering.ask(number):
                 pass
             case _:
                 self._dropped += 1
@@ -97,22 +99,17 @@ class Collector:
         self._span_bytes += size_bytes
         if self._span_count > self._max_spans or self._span_bytes > MAX_SPAN_BYTES:
             self._dropped += 1
-        elif self._on_span is None:
-            self._spans.append(span)
-        else:
-            self._hand_on(span)
+            return
+        try:
+            self._on_span(span)
+        except Exception as error:  # the caller's; raised to it when the call has ended
+            self._callback_error = error
 
     def _keep_rewards(self, rewards: dict[str, float], feedback: Any) -> None:
         """Keep the last rewards."""
         if rewards:
             self._rewards = rewards
             self._feedback = clean_text(feedback, MAX_FEEDBACK_CHARACTERS) if isinstance(feedback, str) else None
-
-    def _hand_on(self, span: SpanRecord) -> None:
-        try:
-            cast("OnSpan", self._on_span)(span)
-        except Exception as error:  # the caller's; raised to it when the call has ended
-            self._callback_error = error
 
     def outcome(self, report: ExitReport, tail: OutputTail | None = None) -> AgentOutcome:
         """The outcome of the call. Raises what `on_span` raised."""
@@ -135,12 +132,11 @@ class Collector:
     def _ending(self, report: ExitReport) -> dict[str, Any]:
         if self._killed is not None:
             return {"kind": "killed", "reason": self._killed[0], "detail": self._killed[1]}
-        if self.ended == "returned":
-            invalid = self._last.get("invalid")
-            return {"kind": "returned", "value": self._last.get("value"), "invalid": invalid and str(invalid)}
-        if self.ended == "raised":
-            error = _error(self._last.get("error"))
-            return {"kind": "raised", "error": error, "out_of_memory": self._last.get("out_of_memory") is True}
+        if isinstance(self.ended, Returned):
+            return {"kind": "returned", "value": self.ended.value, "invalid": self.ended.invalid}
+        if self.ended is not None:
+            error = {name: clean_text(getattr(self.ended, name)) for name in ("type", "message", "traceback")}
+            return {"kind": "raised", "error": error, "out_of_memory": self.ended.out_of_memory}
         if report.lost is not None:
             lost = {"reason": FailureClass.INFRASTRUCTURE, "detail": report.lost, "died_with": not report.excused}
             return {"kind": "died", **lost}
@@ -150,16 +146,3 @@ class Collector:
         limit = self.call.memory_limit_bytes
         at_limit = limit is not None and report.peak_rss_bytes >= 0.8 * limit
         return report.oom_killed or (at_limit and report.signal in _MEMORY_SIGNALS)
-
-
-def _rewards(raw: Any) -> dict[str, float]:
-    if not isinstance(raw, dict):
-        return {}
-    named = cast("dict[str, Any]", raw)
-    sound = all(isinstance(value, int | float) and math.isfinite(value) for value in named.values())
-    return {name: float(value) for name, value in named.items()} if sound else {}
-
-
-def _error(raw: Any) -> AgentError:
-    fields = cast("dict[str, Any]", raw) if isinstance(raw, dict) else {}
-    return AgentError(*(clean_text(str(fields.get(name, ""))) for name in ("type", "message", "traceback")))

@@ -13,28 +13,29 @@ import socket
 import struct
 import sys
 import tempfile
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any, Final, Literal
-
-import orjson
+from dataclasses import dataclass, replace
+from typing import Final, Literal, get_args
 
 from relight.confinement import sandbox, scratch
-from relight.confinement.domain import Held
 from relight.confinement.policy import Policy
 from relight.errors import AgentLoadError
-from relight.processes import linux, process_group_reaper
-from relight.processes.child import launcher
+from relight.processes import linux
+from relight.processes.child import ChildProcess
 from relight.retrying import ExponentialBackoff
+from relight.runner import messages
 from relight.runner.agent_environment import agent_environment
 from relight.runner.captured_output import OutputPipe
-from relight.runner.fork_server_reports import ExitReport, LoadReport
-from relight.runner.forked_process import ForkedProcess, OnMessage
+from relight.runner.forked_process import ForkedProcess, MessageDecoder, OnMessage
+from relight.runner.messages import End, ExitReport, Fork, LoadReport, Raised
 from relight.types.names import Network
 
+_LOAD_SECONDS: Final = 600.0
 _FORK_SECONDS: Final = 60.0
 _CLOSE_SECONDS: Final = 5.0
 _REAP_SECONDS: Final = 10.0
+_FROM_FORK_SERVER: Final = MessageDecoder[messages.FromForkServer](get_args(messages.FromForkServer))
 _CREDENTIALS: Final = struct.Struct("3i")
 """Process, user and group of a message's sender, which the kernel adds (unix(7))."""
 HEALTHY_SECONDS: Final = 60.0
@@ -46,26 +47,16 @@ CLOSING: Final = "the runner is closing"
 class ForkServerOptions:
     """How to start a fork server."""
 
-    references: tuple[str, ...]
-    passed_environment: tuple[str, ...] = ()
+    references: Sequence[str]
+    passed_environment: Sequence[str] = ()
     """Names of variables of this process that agents get too."""
     python: str = sys.executable
-    load_timeout_seconds: float = 600.0
-    directory: str | None = None
-    """The agents' working directory; None: that of this process."""
     policy: Policy | None = None
     """What agents may reach; None: they are not confined."""
-    wrapper: tuple[str, ...] = ()
+    wrapper: Sequence[str] = ()
     """The start of a command that runs the fork server within something of the user's own."""
     namespaces: bool = False
     """Whether it gets PID, IPC and mount namespaces of its own."""
-
-
-@dataclass(slots=True)
-class _Counters:
-    forked: int = 0
-    ended: int = 0
-    numbers: itertools.count[int] = field(default_factory=itertools.count)
 
 
 class ForkServer:
@@ -79,11 +70,12 @@ class ForkServer:
         self._slots: dict[int, int] = {}
         """By process number, the number of its scratch folder, until that is empty."""
         self._emptying: dict[int, asyncio.Task[None]] = {}
-        self._counters = _Counters()
+        self._numbers = itertools.count()
         self._forked: dict[int, ForkedProcess] = {}
         self._outbox: list[tuple[bytes, ForkedProcess | None]] = []
         self._loop = asyncio.get_running_loop()
-        self._loaded: asyncio.Future[dict[str, Any]] = self._loop.create_future()
+        self._loaded: asyncio.Future[LoadReport | Raised | None] = self._loop.create_future()
+        """None: it ended first."""
         self._reaping = asyncio.Lock()
         self._reaped = False
         self.lost: str | None = None
@@ -114,11 +106,10 @@ class ForkServer:
         self._output.close_child_end()
         self._loop.add_reader(self._control, self._read)
         try:
-            async with asyncio.timeout(self._options.load_timeout_seconds):
+            async with asyncio.timeout(_LOAD_SECONDS):
                 loaded = await self._loaded
         except TimeoutError:
-            seconds = self._options.load_timeout_seconds
-            raise AgentLoadError(f"{self._names}: importing took more than {seconds:.0f} s") from None
+            raise AgentLoadError(f"{self._names}: importing took more than {_LOAD_SECONDS:.0f} s") from None
         return await self._report(loaded)
 
     @property
@@ -136,22 +127,16 @@ class ForkServer:
         caches = scratch.kept_caches(os.environ, [*policy.readable, *policy.writable])
         return caches | own | scratch.environment(self._import_folder)
 
-    async def _spawn(self, control: int) -> asyncio.subprocess.Process:
-        """Start it below a process that adopts what it leaves behind, and kills that with it."""
+    async def _spawn(self, control: int) -> ChildProcess:
         policy = self._options.policy.as_json() if self._options.policy else ""
-        return await asyncio.create_subprocess_exec(
-            *launcher(process_group_reaper),
-            *self._options.wrapper,
-            *self._namespaces(),
-            *(self._options.python, "-m", "relight.runner.fork_server_process"),
-            *(str(control), self._root, policy, *self._options.references),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=self._output.writer,
-            stderr=self._output.writer,
-            env=self._environment(),
-            cwd=self._options.directory,
+        program = self._options.python, "-m", "relight.runner.fork_server_process"
+        arguments = str(control), self._root, policy, *self._options.references
+        return await ChildProcess.start(
+            [*self._options.wrapper, *self._namespaces(), *program, *arguments],
+            environment=self._environment(),
+            log=self._output.writer,
             pass_fds=[control],
-            start_new_session=True,
+            reaped=True,
         )
 
     def _namespaces(self) -> list[str]:
@@ -160,42 +145,35 @@ class ForkServer:
         policy = self._options.policy
         return sandbox.command(self._options.python, sandbox.covered(policy, self._root) if policy else ())
 
-    async def _report(self, loaded: dict[str, Any]) -> LoadReport:
-        if loaded["op"] == "failed":
-            raise AgentLoadError(loaded["message"])
-        if loaded["op"] == "lost":
+    async def _report(self, loaded: LoadReport | Raised | None) -> LoadReport:
+        if isinstance(loaded, Raised):
+            raise AgentLoadError(loaded.message)
+        if loaded is None:
             code = await self._process.wait()
             end = f"was ended by {linux.signal_name(code - 128)}" if code > 128 else f"exited with {code}"
             self._output.close()
             last = self._output.tail.text().strip().splitlines()[-1:] or ["it printed nothing"]
             raise AgentLoadError(f"{self._names}: importing {end}; {last[0]}")
-        self.pid = loaded["pid"]
-        held = Held(**loaded["report"]["held"] | {"namespaces": self._options.namespaces})
-        return LoadReport(**loaded["report"] | {"held": held, "pid": self.pid})
-
-    @property
-    def output(self) -> str:
-        """The end of the output of importing the agents."""
-        return self._output.tail.text()
+        self.pid = loaded.pid
+        return replace(loaded, held=replace(loaded.held, namespaces=self._options.namespaces))
 
     def fork(
         self, mode: Literal["attempt", "shared"], on_message: OnMessage, network: Network = "internet"
     ) -> ForkedProcess:
         """Request a process; `run` waits for it."""
-        process = ForkedProcess(next(self._counters.numbers), on_message, self._kill)
+        process = ForkedProcess(next(self._numbers), on_message, self._kill)
         if self.lost is not None:
             process.has_exited(_lost(self.lost))
             return process
         self._forked[process.number] = process
         taken = set(self._slots.values())
         slot = self._slots[process.number] = next(n for n in itertools.count() if n not in taken)
-        request = {"op": "fork", "id": process.number, "mode": mode, "slot": slot, "network": network}
-        self._post(request, process)
+        self._post(process.number, Fork(mode, slot, network), process)
         return process
 
     def _kill(self, number: int) -> None:
         if number in self._forked:
-            self._post({"op": "kill", "id": number}, None)
+            self._post(number, End())
 
     async def until_forked(self, process: ForkedProcess) -> None:
         """Wait for the fork. A fork server that takes a minute, stopped by an agent for instance, is given up."""
@@ -226,8 +204,8 @@ class ForkServer:
             self.give_up(f"the fork server did not answer for {grace_seconds:.0f} s")
         return await self.until_exited(process)
 
-    def _post(self, message: dict[str, Any], process: ForkedProcess | None) -> None:
-        self._outbox.append((orjson.dumps(message), process))
+    def _post(self, number: int, message: messages.FromRunner, process: ForkedProcess | None = None) -> None:
+        self._outbox.append((messages.encode(number, message), process))
         self._flush()
 
     def _flush(self) -> None:
@@ -256,21 +234,26 @@ class ForkServer:
             if not data:
                 return self.give_up("the fork server died")
             sender, _, _ = _CREDENTIALS.unpack(added[0][2])
-            self._take(orjson.loads(data) | {"pid": sender})
+            try:
+                self._take(sender, *_FROM_FORK_SERVER.decode(data))
+            except ValueError as error:
+                return self.give_up(f"the fork server sent an invalid message: {error}")
 
-    def _take(self, message: dict[str, Any]) -> None:
-        if message["op"] in ("loaded", "failed"):
-            self._loaded.set_result(message)
-            return
-        process = self._forked.get(message["id"])
-        if process is None:
-            return
-        if message["op"] == "forked":
-            process.has_forked(message["pid"])
-            return
-        del self._forked[process.number]
-        self._emptying[process.number] = self._loop.create_task(self._empty(process.number))
-        process.has_exited(_exit_report(message))
+    def _take(self, sender: int, number: int, message: messages.FromForkServer | None) -> None:
+        process = self._forked.get(number)
+        match message:
+            case Raised() if not self._loaded.done():
+                self._loaded.set_result(message)
+            case LoadReport() if not self._loaded.done():
+                self._loaded.set_result(replace(message, pid=sender))
+            case messages.Forked() if process is not None:
+                process.has_forked(sender)
+            case ExitReport() if process is not None:
+                del self._forked[number]
+                self._emptying[number] = self._loop.create_task(self._empty(number))
+                process.has_exited(message)
+            case _:  # of a process that was given up, or none that the fork server sends
+                pass
 
     def folder(self, process: ForkedProcess) -> str | None:
         """The scratch folder of a process; None if it has none."""
@@ -291,54 +274,37 @@ class ForkServer:
             descriptor(self._control)
         self._control.close()
         if not self._loaded.done():
-            self._loaded.set_result({"op": "lost"})
+            self._loaded.set_result(None)
         for process in self._forked.values():
             process.has_exited(_lost(why))
         self._forked.clear()
         self._outbox.clear()
 
-    async def reap(self, why: str) -> None:
-        """Kill it and all its descendants, wait for their end, and remove its folder. May be called several times."""
+    async def reap(self, why: str, patience_seconds: float = 0.0) -> None:
+        """Give it up and, after so long, kill it and all its descendants; wait for their end, and remove its folder.
+
+        May be called several times.
+        """
         async with self._reaping:
             if self._reaped or not hasattr(self, "_process"):
                 return
             self.give_up(why)
-            await self._end_process()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(patience_seconds):
+                    await self._process.wait()
+            await self._process.stop(_REAP_SECONDS, signal.SIGHUP)
             self._output.close()
             if self._root:
                 await asyncio.to_thread(scratch.remove, self._root)
             self._reaped = True
 
-    async def _end_process(self) -> None:
-        with suppress(ProcessLookupError):
-            self._process.send_signal(signal.SIGHUP)
-        try:
-            async with asyncio.timeout(_REAP_SECONDS):
-                await self._process.wait()
-        except TimeoutError:  # an agent that nothing kept from it has stopped it
-            self._process.kill()
-            await self._process.wait()
-
     async def close(self) -> None:
         """Close its socket, after which it kills all that it has forked and exits."""
-        if not hasattr(self, "_process"):
-            return
-        async with self._reaping:  # or a call that learns of it would kill the fork server before that has cleaned up
-            self.give_up(CLOSING)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_CLOSE_SECONDS):
-                    await self._process.wait()
-        await self.reap(CLOSING)
+        await self.reap(CLOSING, _CLOSE_SECONDS)
 
 
 def _lost(why: str) -> ExitReport:
     return ExitReport(lost=why, excused=why == CLOSING)
-
-
-def _exit_report(message: dict[str, Any]) -> ExitReport:
-    if message["op"] == "refused":
-        return ExitReport(lost=f"the attempt's process could not be created: {message['message']}", excused=True)
-    return ExitReport(**message["report"])
 
 
 class ForkServerSupervisor:

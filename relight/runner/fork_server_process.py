@@ -3,11 +3,8 @@
 It confines itself, with its scratch folders in ROOT, unless that is empty. It imports the agents once, then waits on
 its control socket and forks one child for each request, so an attempt costs a fork and no import. It has one thread,
 holds no connection and no secret; a task goes to the child directly, over the channel that came with the request.
-Requests and answers are JSON datagrams:
-
-    fork {id, mode, slot, network} + channel + output  ->  forked {id} by the child, or refused {id, message};
-                                                           once it has exited: exited {id, ...}
-    kill {id}                                          ->  exited
+Each message is a datagram. A `Fork` is answered by the child with `Forked`, and with an `ExitReport` once that has
+exited or if it can't be forked.
 
 The runner knows processes by the senders of their messages, since it may be in another PID namespace.
 
@@ -27,9 +24,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, Final, NoReturn
-
-import orjson
+from typing import Final, NoReturn
 
 from relight.confinement.domain import Domain, Held
 from relight.confinement.policy import Policy
@@ -39,9 +34,9 @@ from relight.errors import AgentLoadError
 from relight.litagent.litagent import FunctionalLitAgent
 from relight.litagent.loading import LoadedAgent, load_agents
 from relight.processes import linux
-from relight.runner import agent_process, attempt_process, frames, shared_process
-from relight.runner.fork_server_reports import ExitReport, LoadReport
+from relight.runner import agent_process, attempt_process, frames, messages, shared_process
 from relight.runner.hooked_call import HookedCall
+from relight.runner.messages import CallRequest, ExitReport, Fork, LoadReport, Raised
 from relight.runner.preload import import_lazy_parts
 from relight.runner.thread_watch import ThreadWatch
 
@@ -62,7 +57,7 @@ class ForkServerProcess:
         self._agents = agents
         self._pid = os.getpid()
         self._attempts: dict[int, int] = {}
-        """Request ids by process id."""
+        """The runner's numbers of processes, by process id."""
         self._left_alone = set(linux.children(self._pid))
         """Children that are not swept: those that agents' modules started, and those that SIGKILL does not end."""
         self._oom_kills = linux.oom_kills()
@@ -90,40 +85,41 @@ class ForkServerProcess:
             return False
         if not data:
             return False
-        request = orjson.loads(data)
-        if request["op"] == "fork":
-            self._fork(request, descriptors)
+        number, request = messages.decode(data)
+        if isinstance(request, Fork):
+            self._fork(number, request, descriptors)
         else:
-            self._kill(request["id"])
+            for pid in [pid for pid, owner in self._attempts.items() if owner == number]:
+                linux.kill_tree(pid)
         return True
 
-    def _send(self, **message: Any) -> None:
+    def _send(self, number: int, message: messages.FromForkServer) -> None:
         with suppress(ConnectionError):  # then the next read says so
-            self._control.send(orjson.dumps(message))
+            self._control.send(messages.encode(number, message))
 
-    def _fork(self, request: dict[str, Any], descriptors: list[int]) -> None:
-        number = request["id"]
+    def _fork(self, number: int, request: Fork, descriptors: list[int]) -> None:
         try:
             if self._domain is not None:
-                self._domain.prepare(request["slot"], request["network"])
+                self._domain.prepare(request.slot, request.network)
             pid = os.fork()
         except OSError as error:
-            self._send(op="refused", id=number, message=f"fork: {error.strerror}")
+            lost = f"the attempt's process could not be created: fork: {error.strerror}"
+            self._send(number, ExitReport(lost=lost, excused=True))
         else:
             if pid == 0:
-                self._become(request, *descriptors)
+                self._become(number, request, *descriptors)
             self._attempts[pid] = number
         for descriptor in descriptors:
             os.close(descriptor)
 
-    def _become(self, request: dict[str, Any], channel: int, output: int) -> NoReturn:
+    def _become(self, number: int, request: Fork, channel: int, output: int) -> NoReturn:
         try:
             os.setsid()
             linux.die_with_parent(self._pid)
             linux.adopt_orphans()
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            self._send(op="forked", id=request["id"])
+            self._send(number, messages.Forked())
             self._control.close()
             os.close(self._woken)
             os.close(self._waker)
@@ -131,15 +127,10 @@ class ForkServerProcess:
             os.dup2(output, 2)
             os.close(output)
             if self._domain is not None:
-                self._domain.enter_attempt(request["slot"], request["network"])
-            MODES[request["mode"]](self._agents, socket.socket(fileno=channel))
+                self._domain.enter_attempt(request.slot, request.network)
+            MODES[request.mode](self._agents, socket.socket(fileno=channel))
         finally:
             os._exit(70)  # never return into the fork server's loop, whatever was raised
-
-    def _kill(self, number: int) -> None:
-        for pid, owner in self._attempts.items():
-            if owner == number:
-                linux.kill_tree(pid)
 
     def _reap(self) -> None:
         with suppress(BlockingIOError):
@@ -152,10 +143,10 @@ class ForkServerProcess:
         if ended:
             self._sweep()
             for number, report in ended:
-                self._send(op="exited", id=number, report=report)
+                self._send(number, report)
 
     def _reap_one(self) -> tuple[int | None, ExitReport] | None:
-        """Request id (None if it is not an attempt) and end of an ended child; None if no other has ended."""
+        """Number (None if it is not an attempt) and end of an ended child; None if no other has ended."""
         try:
             pid, status, usage = os.wait4(-1, os.WNOHANG)
         except ChildProcessError:
@@ -238,17 +229,18 @@ def warm_up() -> None:
     every child would have to copy.
     """
 
-    async def nothing(task: Any) -> float:
+    async def nothing(task: object) -> float:
         return 0.0
 
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     agents = {"nothing": LoadedAgent("nothing", "", FunctionalLitAgent(nothing))}
-    request = {"agent": "nothing", "task": {}, "llm": None, "resources": {}, "rollout": {}}
+    request = CallRequest(agent="nothing", task={}, resources={}, rollout={}, trace_id="", environment={})
     with ours, theirs:
         reporter = agent_process.Reporter(theirs)
         set_process_scope(reporter.scope(""))
         for _ in range(_WARM_UP_CALLS):
-            agent_process.report_result(reporter, HookedCall(agents, request, reporter).run(attempt_process.wait_for))
+            call = HookedCall(agents, request, reporter, attempt_process.wait_for)
+            reporter.report(agent_process.run_without_loop(call.run()))
             frames.receive(ours)
             frames.receive(ours)
     set_process_scope(None)
@@ -267,14 +259,15 @@ def main() -> None:
         agents, report = load(references, held)
     except AgentLoadError as error:
         hint = remedy(error) if domain else ""
-        control.send(orjson.dumps({"op": "failed", "message": f"{error.message}{hint and '; '}{hint}"}))
+        failed = Raised(type(error).__name__, f"{error.message}{hint and '; '}{hint}", "")
+        control.send(messages.encode(0, failed))
         return
     sys.stdout.flush()
     sys.stderr.flush()
     warm_up()
     gc.collect()
     gc.freeze()  # children leave these objects alone, so that their pages stay shared
-    control.send(orjson.dumps({"op": "loaded", "report": report}))
+    control.send(messages.encode(0, report))
     ForkServerProcess(control, agents, domain).serve()
 
 

@@ -6,17 +6,43 @@ import asyncio
 import socket
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final, cast
+from typing import Final, Generic, TypeVar, get_args
 
 import orjson
+from pydantic import TypeAdapter, ValidationError
 
-from relight.runner import frames
+from relight.runner import frames, messages
 from relight.runner.captured_output import OutputPipe
-from relight.runner.fork_server_reports import ExitReport
+from relight.runner.messages import ExitReport
 
-OnMessage = Callable[[dict[str, Any], int], None]
-"""Takes a message and its size in bytes."""
+M = TypeVar("M")
+OnMessage = Callable[[int, messages.FromAgent, int], None]
+"""Takes the number of a call, a message and its size in bytes."""
 _DATAGRAMS_A_TURN: Final = 16
+
+
+class MessageDecoder(Generic[M]):
+    """Reads and validates the messages that a process sends to the runner."""
+
+    def __init__(self, kinds: tuple[type[M], ...]) -> None:
+        self._kinds = {kind.__name__: TypeAdapter[M](kind) for kind in kinds}
+
+    def decode(self, payload: bytes) -> tuple[int, M | None]:
+        """The number and the message; None for one that is malformed.
+
+        Raises:
+            ValueError: it is no message at all.
+        """
+        match orjson.loads(payload):
+            case [int(number), str(name), fields]:
+                with suppress(KeyError, ValidationError):
+                    return number, self._kinds[name].validate_python(fields)
+                return number, None
+            case _:
+                raise ValueError("it is not a number, a name and fields")
+
+
+FROM_AGENT: Final = MessageDecoder[messages.FromAgent](get_args(messages.FromAgent))
 
 
 class ForkedProcess:
@@ -48,8 +74,9 @@ class ForkedProcess:
         self._child_end.close()
         self.output.close_child_end()
 
-    async def send(self, payload: bytes) -> None:
+    async def send(self, call: int, message: messages.FromRunner) -> None:
         """Send a message. It is dropped if the process has ended."""
+        payload = messages.encode(call, message, orjson.OPT_NON_STR_KEYS)  # a task may have keys of any kind
         async with self._sending:
             with suppress(OSError):
                 for datagram in frames.split(payload):
@@ -104,16 +131,12 @@ class ForkedProcess:
             payload = self._assembler.feed(datagram)
             if payload is None:
                 return
-            message = orjson.loads(payload)
-        except (frames.FrameError, orjson.JSONDecodeError) as error:
-            message, payload = None, b""
+            call, message = FROM_AGENT.decode(payload)
+        except (frames.FrameError, ValueError) as error:
             self.violation = f"the agent's process wrote an invalid message to its result channel: {error}"
-        if isinstance(message, dict):
-            self._on_message(cast("dict[str, Any]", message), len(payload))
-        elif self.violation is None:
-            self.violation = "the agent's process wrote an invalid message to its result channel"
-        if self.violation is not None:
             self.kill()
+        else:
+            self._on_message(call, message or messages.Span(None), len(payload))
 
     def kill(self) -> None:
         """Request the kill of its process group; `exited` is set when it has ended."""

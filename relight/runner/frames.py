@@ -23,15 +23,6 @@ MAX_REQUEST_BYTES: Final = 512 * 1024 * 1024
 """Longest message that a runner may send; a sanity limit."""
 
 _numbers = itertools.count()
-_sender = os.getpid() & 0xFFFFFFFF
-
-
-def _name_sender() -> None:
-    global _sender
-    _sender = os.getpid() & 0xFFFFFFFF
-
-
-os.register_at_fork(after_in_child=_name_sender)
 
 
 class FrameError(Exception):
@@ -40,20 +31,19 @@ class FrameError(Exception):
 
 def split(payload: bytes) -> Iterator[bytes]:
     """The datagrams of one message."""
-    number = next(_numbers) & 0xFFFFFFFF
-    view = memoryview(payload)
+    sender, number, view = os.getpid(), next(_numbers) & 0xFFFFFFFF, memoryview(payload)
     for start in range(0, max(len(payload), 1), CHUNK_BYTES):
         last = start + CHUNK_BYTES >= len(payload)
-        yield _HEADER.pack(_sender, number, last) + view[start : start + CHUNK_BYTES]
+        yield _HEADER.pack(sender, number, last) + view[start : start + CHUNK_BYTES]
 
 
 def send(channel: socket.socket, payload: bytes) -> None:
     """Send one message over a blocking channel."""
+    if len(payload) <= CHUNK_BYTES:
+        channel.send(_HEADER.pack(os.getpid(), next(_numbers) & 0xFFFFFFFF, True) + payload)
+        return
     if len(payload) > MAX_MESSAGE_BYTES:
         raise FrameError(f"a message of {len(payload)} bytes is longer than {MAX_MESSAGE_BYTES}")
-    if len(payload) <= CHUNK_BYTES:
-        channel.send(_HEADER.pack(_sender, next(_numbers) & 0xFFFFFFFF, True) + payload)
-        return
     for datagram in split(payload):
         channel.send(datagram)
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Coroutine, Generator
 from typing import Any, Final
 
-from relight.runner import agent_process
+from relight.runner import agent_process, messages
 
 CHECK_SECONDS: Final = 0.5
 """How often the loop is checked, and how long it may take to respond."""
@@ -64,4 +64,4 @@ class LoopWatch:
     def _report(self, seconds: float) -> None:
         task = asyncio.current_task(self._loop)
         if isinstance(task, CallTask) and task.call is not None:
-            agent_process.Reporter(self._channel, task.call).send("blocks", seconds=seconds)
+            agent_process.Reporter(self._channel, task.call).send(messages.Blocked(seconds))

@@ -5,19 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any
-
-import orjson
 
 from relight.errors import RelightError
+from relight.runner.messages import Number
 
 Flush = Callable[[], Awaitable[None]]
 """Sends to the store what an attempt has emitted so far."""
-Send = Callable[[bytes], Awaitable[None]]
-
-
-async def _nothing_to_send() -> None:
-    """Where spans are not stored, there is nothing to wait for."""
+Send = Callable[[int, Number], Awaitable[None]]
 
 
 class Numbering:
@@ -26,14 +20,14 @@ class Numbering:
     def __init__(self, flush: Flush | None, call: int = 0) -> None:
         self.send: Send | None = None
         """Reaches the agent's process."""
-        self._flush = flush or _nothing_to_send
+        self._flush = flush
         self._call = call
         self._asked = 0
         self._task: asyncio.Task[None] | None = None
 
-    def ask(self, number: Any) -> bool:
-        """Answer with this number once the spans so far are stored. False: it is no number."""
-        if not isinstance(number, int) or not 0 < number < 2**53:
+    def ask(self, number: int) -> bool:
+        """Answer with this number once the spans so far are stored. False: it is no number of a question."""
+        if not 0 < number < 2**53:
             return False
         self._asked = max(self._asked, number)
         if self._task is None or self._task.done():
@@ -45,8 +39,9 @@ class Numbering:
         while answered < self._asked and self.send is not None:
             answered = self._asked
             with suppress(RelightError):  # the store does not answer: the agent goes on after a while
-                await self._flush()
-                await self.send(orjson.dumps({"op": "numbered", "call": self._call, "number": answered}))
+                if self._flush is not None:  # the spans are stored
+                    await self._flush()
+                await self.send(self._call, Number(answered))
 
     def close(self) -> None:
         """The call has ended."""

@@ -14,17 +14,16 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Final, Protocol, Self
+from typing import Any, Final, Protocol, Self
 
-from relight.confinement.policy import Policy
 from relight.processes import linux
 from relight.retrying import Every
 from relight.runner.agent_call import AgentCall, AgentOutcome
 from relight.runner.attempt_limits import LOOK_SECONDS, RESERVE_BYTES, Limits, excess
 from relight.runner.collector import MAX_SPANS, Collector, OnSpan
 from relight.runner.fork_server import ForkServer, ForkServerOptions, ForkServerSupervisor
-from relight.runner.fork_server_reports import ExitReport, LoadReport
 from relight.runner.forked_process import ForkedProcess
+from relight.runner.messages import ExitReport, LoadReport
 from relight.runner.numbering import Flush, Numbering
 from relight.types.rollout import FailureClass
 
@@ -90,15 +89,12 @@ class IsolatedRunner(ForkServerRunner):
         self,
         references: Sequence[str],
         *,
-        passed_environment: Sequence[str] = (),
-        policy: Policy | None = None,
-        namespaces: bool = False,
         limits: Limits | None = None,
         supervisor: ForkServerSupervisor | None = None,
+        **options: Any,
     ) -> None:
-        given = tuple(references), tuple(passed_environment)
-        options = ForkServerOptions(*given, policy=policy, namespaces=namespaces)
-        super().__init__(supervisor or ForkServerSupervisor(options))
+        """`options` are those of `ForkServerOptions`."""
+        super().__init__(supervisor or ForkServerSupervisor(ForkServerOptions(references, **options)))
         self._limits = limits
         self._running: dict[str, _Running] = {}
 
@@ -127,7 +123,7 @@ class IsolatedRunner(ForkServerRunner):
         collector.numbering.send = process.send
         try:
             await server.until_forked(process)
-            await process.send(collector.call.payload())
+            await process.send(0, collector.call.request())
             async with self._watched(collector, server, process):
                 report = await server.until_exited(process)
         except BaseException:

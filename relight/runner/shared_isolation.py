@@ -10,19 +10,16 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
-import orjson
-
-from relight.confinement.policy import Policy
+from relight.runner import messages
 from relight.runner.agent_call import AgentCall, AgentOutcome
 from relight.runner.attempt_limits import Limits
 from relight.runner.collector import Collector, OnSpan
 from relight.runner.fork_server import ForkServer, ForkServerOptions, ForkServerSupervisor
-from relight.runner.fork_server_reports import ExitReport
 from relight.runner.forked_process import ForkedProcess
+from relight.runner.messages import ExitReport
 from relight.runner.numbering import Flush, Numbering
 from relight.runner.process_isolation import KILL_GRACE_SECONDS, ForkServerRunner, IsolatedRunner
 from relight.types.rollout import FailureClass
@@ -56,18 +53,18 @@ class _Shared:
         self._process: ForkedProcess = server.fork("shared", self._take)
         self._process.exited.add_done_callback(self._has_ended)
 
-    async def send(self, message: bytes) -> None:
+    async def send(self, call: int, message: messages.FromRunner) -> None:
         await self._server.until_forked(self._process)
-        await self._process.send(message)
+        await self._process.send(call, message)
 
-    def _take(self, message: dict[str, Any], size_bytes: int) -> None:
-        running = self.calls.get(message.get("call", -1))
+    def _take(self, call: int, message: messages.FromAgent, size_bytes: int) -> None:
+        running = self.calls.get(call)
         if running is None:
             return
-        if message.get("op") == "blocks":
-            self._hold_up(running, float(message.get("seconds", 0.0)))
+        if isinstance(message, messages.Blocked) and message.seconds > 0:
+            self._hold_up(running, message.seconds)
             return
-        running.collector.take(message, size_bytes)
+        running.collector.take(call, message, size_bytes)
         if running.collector.ended is not None:
             running.done.set()
 
@@ -113,23 +110,12 @@ class SharedRunner(ForkServerRunner):
         self,
         references: Sequence[str],
         *,
-        passed_environment: Sequence[str] = (),
-        python: str | None = None,
-        policy: Policy | None = None,
-        wrapper: Sequence[str] = (),
-        namespaces: bool = False,
         limits: Limits | None = None,
         cancel_grace_seconds: float = CANCEL_GRACE_SECONDS,
+        **options: Any,
     ) -> None:
-        options = ForkServerOptions(
-            tuple(references),
-            tuple(passed_environment),
-            python or sys.executable,
-            policy=policy,
-            wrapper=tuple(wrapper),
-            namespaces=namespaces,
-        )
-        super().__init__(ForkServerSupervisor(options))
+        """`options` are those of `ForkServerOptions`."""
+        super().__init__(ForkServerSupervisor(ForkServerOptions(references, **options)))
         self._isolated = IsolatedRunner(references, limits=limits, supervisor=self._supervisor)
         self._grace_seconds = cancel_grace_seconds
         self._numbers = itertools.count()
@@ -159,7 +145,7 @@ class SharedRunner(ForkServerRunner):
         shared.calls[running.number] = running
         running.collector.numbering.send = shared.send
         try:
-            await shared.send(_request(running))
+            await shared.send(running.number, running.collector.call.request())
             await running.done.wait()
             report = shared.report_for(running)
             await shared.settle()
@@ -194,7 +180,7 @@ class SharedRunner(ForkServerRunner):
         shared = running.process
         if shared is None or running.done.is_set():
             return
-        await shared.send(orjson.dumps({"op": "cancel", "call": running.number}))
+        await shared.send(running.number, messages.End())
         try:
             async with asyncio.timeout(self._grace_seconds):
                 await running.done.wait()
@@ -204,7 +190,3 @@ class SharedRunner(ForkServerRunner):
                 f"the process that it shared with attempt {call.call_id} was killed, "
                 f"because that one ({why}) ignored its cancellation"
             )
-
-
-def _request(running: _Running) -> bytes:
-    return b'{"op":"call","call":%d,%s' % (running.number, running.collector.call.payload()[1:])

@@ -17,15 +17,13 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Any, Final, NoReturn, TextIO
-
-import orjson
 
 from relight.emitter.attributes import clean_text
 from relight.emitter.scope import Scope, close_scope, open_scope, set_context_scope, set_context_tracer
 from relight.litagent.loading import LoadedAgent
-from relight.runner import agent_process, frames
+from relight.runner import agent_process, frames, messages
 from relight.runner.hooked_call import HookedCall
 from relight.runner.loop_watch import LoopWatch, current_call
 
@@ -48,7 +46,7 @@ class CallOutput:
     def flush(self) -> None:
         text, self._held = self._held, ""
         for start in range(0, len(text), _CHUNK_CHARACTERS):
-            self._reporter.send("output", text=clean_text(text[start : start + _CHUNK_CHARACTERS]))
+            self._reporter.send(messages.Output(clean_text(text[start : start + _CHUNK_CHARACTERS])))
 
 
 _output: contextvars.ContextVar[CallOutput | None] = contextvars.ContextVar("relight_output", default=None)
@@ -105,18 +103,21 @@ class SharedProcess:
         if not datagram:
             self._runner_gone.set()
             return
-        message = self._assembler.feed(datagram)
-        if message is None:
+        payload = self._assembler.feed(datagram)
+        if payload is None:
             return
-        request = orjson.loads(message)
-        if request["op"] == "cancel":
-            self._cancel(request["call"])
-        elif request["op"] == "numbered":
-            with self._answered:
-                self._answers[request["call"]] = request["number"]
-                self._answered.notify_all()
-        else:
-            self._begin(request)
+        match messages.decode(payload):
+            case call, messages.End():
+                if (task := self._tasks.get(call)) is not None:
+                    task.cancel()
+            case call, messages.Number(number):
+                with self._answered:
+                    self._answers[call] = number
+                    self._answered.notify_all()
+            case call, messages.CallRequest() as request:
+                self._begin(call, request)
+            case _:
+                pass
 
     def _await_answer(self, call: int, number: int, seconds: float) -> None:
         """Wait until the runner has answered; on the loop's thread, by reading what the loop would read."""
@@ -130,63 +131,41 @@ class SharedProcess:
                 return
             self._read()
 
-    def _cancel(self, call: int) -> None:
-        task = self._tasks.get(call)
-        if task is not None:
-            task.cancel()
-
-    def _begin(self, request: Mapping[str, Any]) -> None:
-        reporter = agent_process.Reporter(self._channel, request["call"], self._await_answer)
+    def _begin(self, number: int, request: messages.CallRequest) -> None:
+        reporter = agent_process.Reporter(self._channel, number, self._await_answer)
         output = CallOutput(reporter)
         context = self._context.copy()  # not that of an attempt that reads the channel while it waits
-        scope = reporter.scope(request["trace_id"])
+        scope = reporter.scope(request.trace_id)
         context.run(set_context_scope, scope)
         open_scope(scope)
-        context.run(set_context_tracer, self._agents[request["agent"]].agent.own_tracer)
+        agent = self._agents[request.agent].agent
+        context.run(set_context_tracer, agent.own_tracer)
         context.run(_output.set, output)
-        context.run(current_call.set, request["call"])
-        if self._agents[request["agent"]].agent.is_async():
-            call = self._run(request, reporter, output, scope)
-            task = asyncio.get_running_loop().create_task(call, context=context)
-            self._tasks[request["call"]] = task
-            task.add_done_callback(lambda _: self._tasks.pop(request["call"]))
+        context.run(current_call.set, number)
+        call = HookedCall(self._agents, request, reporter, None if agent.is_async() else _run_in_new_loop)
+        work = self._run(number, call, reporter, output, scope)
+        if agent.is_async():
+            task = self._tasks[number] = asyncio.get_running_loop().create_task(work, context=context)
+            task.add_done_callback(lambda _: self._tasks.pop(number))
         else:
-            arguments = (self._run_in_thread, request, reporter, output, scope)
+            arguments = (agent_process.run_without_loop, work)
             threading.Thread(target=context.run, args=arguments, daemon=True).start()
 
     async def _run(
-        self, request: Mapping[str, Any], reporter: agent_process.Reporter, output: CallOutput, scope: Scope
+        self, number: int, call: HookedCall, reporter: agent_process.Reporter, output: CallOutput, scope: Scope
     ) -> None:
         try:
-            value = await HookedCall(self._agents, request, reporter).run_async()
-        except BaseException as error:  # SystemExit must fail this call, and not end the loop
+            ended = await call.run()
             output.flush()
-            agent_process.report_error(reporter, error)
-        else:
-            output.flush()
-            agent_process.report_result(reporter, value)
+            reporter.report(ended)
         finally:
-            self._forget(request["call"], scope)
+            close_scope(scope)
+            with self._answered:
+                self._answers.pop(number, None)
 
-    def _run_in_thread(
-        self, request: Mapping[str, Any], reporter: agent_process.Reporter, output: CallOutput, scope: Scope
-    ) -> None:
-        try:
-            call = HookedCall(self._agents, request, reporter)
-            value = call.run(lambda result: asyncio.run(agent_process.awaited(result)))
-        except BaseException as error:  # as above
-            output.flush()
-            agent_process.report_error(reporter, error)
-        else:
-            output.flush()
-            agent_process.report_result(reporter, value)
-        finally:
-            self._forget(request["call"], scope)
 
-    def _forget(self, call: int, scope: Scope) -> None:
-        close_scope(scope)
-        with self._answered:
-            self._answers.pop(call, None)
+async def _run_in_new_loop(value: Awaitable[Any]) -> Any:
+    return asyncio.run(agent_process.awaited(value))
 
 
 def run(agents: Mapping[str, LoadedAgent], channel: socket.socket) -> NoReturn:

@@ -24,9 +24,9 @@ from relight.observability.process_reports import Doing, keep_reporting, own_rep
 from relight.runner.agent_runners import AgentRunners
 from relight.runner.attempt_activity import RunnerActivities
 from relight.runner.attempt_limits import Limits
-from relight.runner.fork_server_reports import LoadReport
 from relight.runner.gateway_probe import GatewayProbe
 from relight.runner.grading_activity import GradingActivities
+from relight.runner.messages import LoadReport
 from relight.runner.shared_exclusive_lock import SharedExclusiveLock
 from relight.settings import Settings
 from relight.store.attempts.attempt_tokens import runner_token
@@ -78,7 +78,8 @@ async def serve(
         allowed = agents_policy(settings, gateway.relay.ports)
         limits = Limits(settings.attempt_memory_bytes, settings.attempt_processes, settings.attempt_scratch_bytes)
         wrapper = sandbox.wrapper_command(settings.wrapper)
-        lacking = await sandbox.lacking(isolation, python or sys.executable, wrapper)
+        python = python or sys.executable
+        lacking = await sandbox.lacking(isolation, python, wrapper)
         options: dict[str, Any] = {"python": python, "policy": allowed, "limits": limits, "wrapper": wrapper}
         options["namespaces"] = not lacking
         agents = AgentRunners(references, passed_environment=environment, **options)

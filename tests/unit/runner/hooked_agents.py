@@ -65,5 +65,13 @@ def dying(task: Any) -> None:
     os._exit(3)
 
 
-for agent in (told, told_async, failing, exiting, dying):
+@rollout
+def forking(task: Any) -> float:
+    """Returns a reward from two processes."""
+    if (pid := os.fork()) != 0:
+        os.waitpid(pid, 0)
+    return 0.5
+
+
+for agent in (told, told_async, failing, exiting, dying, forking):
     agent.hooks = [Telling()]

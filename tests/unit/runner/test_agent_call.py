@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import orjson
 import pytest
 
 from relight.runner.agent_call import AgentCall, AgentOutcome
-from relight.runner.fork_server_reports import ExitReport
+from relight.runner.messages import CallRequest, ExitReport, decode, encode
 from relight.types.resources import PromptTemplate
 from relight.types.rollout import AttemptedRollout, FailureClass, RolloutConfig
 from relight.types.wire import AgentError, OpenedAttempt
@@ -31,8 +30,9 @@ def test_an_opened_attempt_becomes_a_call() -> None:
     )
     call = AgentCall.from_opened(opened, "calculator", memory_limit_bytes=1)
     assert (call.call_id, call.agent, call.alone, call.memory_limit_bytes) == ("at-1", "calculator", True, 1)
-    sent = orjson.loads(call.payload())
-    assert sent["environment"] == {
+    _, sent = decode(encode(0, call.request()))
+    assert isinstance(sent, CallRequest)
+    assert sent.environment == {
         "OPENAI_BASE_URL": "http://gateway/rollout/r/attempt/a/v1",
         "OPENAI_API_BASE": "http://gateway/rollout/r/attempt/a/v1",
         "OPENAI_API_KEY": "secret",
@@ -42,8 +42,8 @@ def test_an_opened_attempt_becomes_a_call() -> None:
         "OTEL_EXPORTER_OTLP_HEADERS": "authorization=Bearer%20secret",
         "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
     }
-    assert sent["llm"]["sampling_parameters"] == {"temperature": 0.7}
-    rollout = AttemptedRollout.model_validate({**sent["rollout"], "input": sent["task"]})
+    assert (sent.llm or {})["sampling_parameters"] == {"temperature": 0.7}
+    rollout = AttemptedRollout.model_validate({**sent.rollout, "input": sent.task})
     assert (rollout.mode, rollout.step, rollout.config.timeout_seconds) == ("train", 1, 5)
     assert rollout.attempt.sequence_id == 2
 

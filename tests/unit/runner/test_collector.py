@@ -2,49 +2,49 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, get_args
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from relight.emitter.emit import reward_attributes, reward_dimensions
 from relight.emitter.scope import make_span
+from relight.litagent.returns import sort_out
 from relight.runner.captured_output import OutputTail
 from relight.runner.collector import Collector
-from relight.runner.fork_server_reports import ExitReport
+from relight.runner.forked_process import FROM_AGENT
+from relight.runner.messages import ExitReport, FromAgent, Raised, Span
 from relight.semconv import AGL_ANNOTATION
 from relight.types.rollout import FailureClass
 from tests.unit.runner.support import call
 
 
-def _collector(*messages: dict[str, Any], **options: Any) -> Collector:
+def _collector(*messages: FromAgent, **options: Any) -> Collector:
     collector = Collector(call("well", **options), None)
     for message in messages:
-        collector.take(message, 10)
+        collector.take(0, message, 10)
     return collector
 
 
-def _reward(value: float) -> dict[str, Any]:
-    return {"op": "span", "span": make_span(AGL_ANNOTATION, reward_attributes(reward_dimensions(value)))}
+def _reward(value: float) -> Span:
+    return Span(make_span(AGL_ANNOTATION, reward_attributes(reward_dimensions(value))))
 
 
 def test_the_returned_reward_counts_more_than_what_was_emitted_before() -> None:
-    outcome = _collector(_reward(0.1), {"op": "result", "value": 0.5, "rewards": {"primary": 0.5}}).outcome(
-        ExitReport()
-    )
+    outcome = _collector(_reward(0.1), sort_out(0.5)).outcome(ExitReport())
     assert outcome.reward == 0.5
 
 
 def test_the_last_emitted_reward_counts_where_nothing_was_returned() -> None:
-    outcome = _collector(_reward(0.1), _reward(0.2), {"op": "result", "value": None, "rewards": {}}).outcome(
-        ExitReport()
-    )
+    outcome = _collector(_reward(0.1), _reward(0.2), sort_out(None)).outcome(ExitReport())
     assert (outcome.kind, outcome.reward, len(outcome.spans)) == ("returned", 0.2, 2)
 
 
 def test_a_result_that_came_before_the_kill_stands() -> None:
-    collector = _collector({"op": "result", "value": 1, "rewards": {"primary": 1.0}})
+    collector = _collector(sort_out(1))
     collector.kill(FailureClass.TIMEOUT, "too late")
     assert collector.outcome(ExitReport(signal=9)).kind == "returned"
 
@@ -53,16 +53,13 @@ def test_a_result_that_came_after_the_kill_does_not() -> None:
     collector = _collector()
     collector.kill(FailureClass.TIMEOUT, "first")
     collector.kill(FailureClass.CANCELLED, "second")
-    collector.take({"op": "result", "value": 1, "rewards": {"primary": 1.0}}, 10)
+    collector.take(0, sort_out(1), 10)
     outcome = collector.outcome(ExitReport(signal=9))
     assert (outcome.kind, outcome.reason, outcome.detail) == ("killed", FailureClass.TIMEOUT, "first")
 
 
 def test_a_second_result_is_ignored() -> None:
-    outcome = _collector(
-        {"op": "error", "error": {"type": "E", "message": "m", "traceback": "t"}},
-        {"op": "result", "value": 1, "rewards": {"primary": 1.0}},
-    ).outcome(ExitReport())
+    outcome = _collector(Raised("E", "m", "t"), sort_out(1)).outcome(ExitReport())
     assert (outcome.kind, outcome.reward) == ("raised", None)
 
 
@@ -83,22 +80,71 @@ def test_a_death_is_classified_by_its_evidence(report: ExitReport, limit: int | 
 
 
 json = st.recursive(
-    st.none() | st.booleans() | st.integers(-9, 9) | st.floats() | st.text(max_size=5),
+    st.none()
+    | st.booleans()
+    | st.integers(-9, 9)
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats()
+    | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=5,
 )
-messages = st.fixed_dictionaries(
-    {"op": st.sampled_from(["span", "result", "error", "output", "dropped", "nonsense"])},
-    optional={
-        "span": json | st.builds(lambda text: make_span("message", {"text": text}), st.text(max_size=5)),
-        **dict.fromkeys(("value", "invalid", "rewards", "error", "text", "out_of_memory"), json),
-    },
+kinds = st.sampled_from([*get_args(FromAgent), ExitReport])
+fields = kinds.flatmap(lambda kind: st.fixed_dictionaries({}, optional=dict.fromkeys(kind.__dataclass_fields__, json)))
+spans = st.builds(lambda text: {"span": make_span("message", {"text": text})}, st.text(max_size=5))
+payloads = st.builds(
+    lambda number, kind, fields: orjson.dumps([number, kind.__name__, fields]),
+    st.just(0) | json,
+    kinds,
+    fields | spans | json,
 )
 
 
-@given(st.lists(messages, max_size=6))
-def test_no_message_breaks_the_collector(sent: list[dict[str, Any]]) -> None:
-    outcome = _collector(*sent).outcome(ExitReport(code=0))
+def _received(*payloads: bytes) -> tuple[Collector, int]:
+    """A collector that got what these hold, and how many of them are no message at all."""
+    collector, refused = _collector(), 0
+    for payload in payloads:
+        try:
+            _, message = FROM_AGENT.decode(payload)
+        except ValueError:
+            refused += 1
+        else:
+            collector.take(0, message or Span(None), len(payload))
+    return collector, refused
+
+
+@given(st.lists(payloads | st.binary(max_size=20), max_size=6))
+def test_no_message_breaks_the_collector(sent: list[bytes]) -> None:
+    outcome = _received(*sent)[0].outcome(ExitReport(code=0))
     assert outcome.kind in ("returned", "raised", "died")
-    assert outcome.reward is None or isinstance(outcome.reward, float)
+    assert outcome.reward is None or math.isfinite(outcome.reward)
     assert isinstance(outcome.message, str)
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b'[0,"Nonsense",{}]',
+        b'[0,"ExitReport",{"code":0}]',
+        b'[0,"Span",{}]',
+        b'[0,"Span",{"span":{"name":"m"}}]',
+        b'[0,"Output",{"text":1}]',
+        b'[0,"Number",{"number":"one"}]',
+        b'[0,"Number",{"number":-1}]',
+        b'[0,"Number",{"number":1e300}]',
+        b'[0,"Returned",{"rewards":{"primary":"much"}}]',
+        b'[0,"Returned",{"rewards":{"primary":"nan"}}]',
+        b'[0,"Raised",{"type":"E"}]',
+        b'[0,"Blocked",{"seconds":[]}]',
+        b'[0,"Hooks",[]]',
+    ],
+)
+def test_a_malformed_message_is_counted_as_dropped(payload: bytes) -> None:
+    collector, refused = _received(payload)
+    outcome = collector.outcome(ExitReport(code=0))
+    assert (refused, outcome.spans_dropped, outcome.kind) == (0, 1, "died")
+
+
+@pytest.mark.parametrize("payload", [b"", b"\xff", b"{}", b"1", b'["0","Hooks",{}]', b'[0,"Hooks"]', b"[" * 2000])
+def test_what_is_no_message_at_all_is_refused(payload: bytes) -> None:
+    assert _received(payload)[1] == 1

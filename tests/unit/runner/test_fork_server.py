@@ -80,6 +80,13 @@ async def test_an_import_that_kills_the_process_is_reported(tmp_path: Path, text
     assert says in await _refused(_module(tmp_path, text))
 
 
+@pytest.mark.parametrize("message", [b"[0]", b"\xff", b'[0,"LoadReport",{"agents":1}]x'])
+async def test_a_fork_server_whose_module_writes_to_the_runner_is_given_up(tmp_path: Path, message: bytes) -> None:
+    text = f"import os, socket, sys; socket.socket(fileno=os.dup(int(sys.argv[1]))).send({message!r})\n"
+    text += "def agent(task): return 1\n"
+    assert "importing exited with" in await _refused(_module(tmp_path, text))
+
+
 async def test_a_module_that_starts_a_thread_is_refused_by_name(tmp_path: Path) -> None:
     text = """
 import threading, time

@@ -12,7 +12,7 @@ from relight.errors import AgentLoadError
 from relight.litagent import load_agents
 from relight.runner.agent_call import AgentCall, AgentOutcome
 from relight.runner.shared_isolation import SharedRunner
-from relight.semconv import AGL_EXCEPTION
+from relight.semconv import AGL_ANNOTATION, AGL_EXCEPTION
 from tests.unit.runner import hooked_agents
 
 GIVEN = "['agent', 'rollout', 'runner']"
@@ -69,6 +69,14 @@ async def test_of_an_agent_that_exits_the_last_hook_runs(runner: SharedRunner) -
 async def test_where_the_process_ends_the_attempts_message_says_that_hooks_have_not_run(runner: SharedRunner) -> None:
     outcome = await called(runner, "dying", alone=True)
     assert outcome.message == "the agent's process exited with 3 before it returned; not all its hooks have run"
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("alone", [True, False])
+async def test_hooks_do_not_run_in_a_copy_that_the_agent_forked(runner: SharedRunner, alone: bool) -> None:
+    outcome = await called(runner, "forking", alone)
+    assert (outcome.reward, [span.name for span in outcome.spans]) == (0.5, [AGL_EXCEPTION, AGL_ANNOTATION])
+    assert len([line for line in outcome.output.splitlines() if line.startswith("end")]) == 1
 
 
 def test_hooks_of_another_kind_are_refused_when_the_agent_is_loaded(tmp_path: Path) -> None:
