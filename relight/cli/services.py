@@ -19,7 +19,7 @@ from relight.cli import event_loop, output
 from relight.cli.shared_options import AllowNet, AllowPath, EnvFile, Gpu, Network, Wrapper
 from relight.errors import PostgresError, StoreError, TemporalError
 from relight.observability import logs
-from relight.retrying import ExponentialBackoff, retry
+from relight.retrying import Backoff, retry
 from relight.transport.open_files import allow_open_files
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ async def wait_for(settings: Settings, needs: tuple[str, ...], seconds: float) -
         PostgresError, TemporalError, StoreError: the last error, if one does not answer in time.
         ConfigError: the database can't be used.
     """
-    backoff = ExponentialBackoff(CHECK_SECONDS, CHECK_SECONDS, within_seconds=seconds)
+    backoff = Backoff(CHECK_SECONDS, CHECK_SECONDS, within_seconds=seconds)
     for need in needs:
         await retry(partial(CHECKS[need], settings), PostgresError, TemporalError, StoreError, backoff=backoff)
 

@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager, suppress
 
 from temporalio import activity
 
+from relight.retrying import Every
+
 
 @asynccontextmanager
 async def heartbeating(every_seconds: float) -> AsyncGenerator[None]:
@@ -24,6 +26,5 @@ async def heartbeating(every_seconds: float) -> AsyncGenerator[None]:
 
 
 async def _heartbeat(every_seconds: float) -> None:
-    while True:
-        await asyncio.sleep(every_seconds)
+    async for _ in Every(every_seconds, at_once=False):
         activity.heartbeat()
