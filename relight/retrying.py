@@ -1,10 +1,13 @@
-"""Tries with growing pauses, and loops that do something every few seconds.
+"""Tries with growing pauses, loops that do something every few seconds, and tasks that run beside a block.
 
 engines = await retry(partial(store.engines, run), StoreError, backoff=Backoff(0.05, 1.0))
 
 async for _ in Every(30.0):
     with logged(log, "can't compare Postgres with Temporal: %s", PostgresError, action="reconcile_failed"):
         await reconcile(db, client)
+
+async with in_background(send_heartbeats()):
+    await work()
 """
 
 from __future__ import annotations
@@ -13,8 +16,8 @@ import asyncio
 import logging
 import math
 import random
-from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from time import monotonic
 from typing import Any, Self, TypeVar
 
@@ -97,6 +100,21 @@ async def retry(
                 raise
             at_least_seconds = await on_error(error) if on_error else None
         await backoff.pause(at_least_seconds or 0.0)
+
+
+@asynccontextmanager
+async def in_background(*work: Coroutine[Any, Any, T]) -> AsyncGenerator[list[asyncio.Task[T]]]:
+    """Run these in tasks until the end of the block, which cancels them and waits for their end. Asyncio logs an error
+    of a task whose result nobody has taken.
+    """
+    tasks = [asyncio.create_task(one) for one in work]
+    try:
+        yield tasks
+    finally:
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
 
 
 @contextmanager

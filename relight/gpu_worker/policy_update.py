@@ -19,7 +19,7 @@ from relight.gpu_worker.file_retention import VersionRetention
 from relight.gpu_worker.step_trainer import StepTrainer, describe
 from relight.gpu_worker.stopwatch import Stopwatch
 from relight.gpu_worker.version_files import CHECKPOINT
-from relight.retrying import Backoff, Every, retry
+from relight.retrying import Backoff, Every, in_background, retry
 from relight.store.database import Database
 from relight.store.storable import finite
 from relight.store.training import ledger
@@ -130,16 +130,15 @@ class PolicyUpdate:
             raise LeaseLostError(f"another GPU host is making a version of run {self.run}; trying again")
         owner = asyncio.current_task()
         assert owner is not None
-        renewing = asyncio.create_task(self._renew(name, fence, owner))
         try:
-            yield name, self.host, fence
-        except asyncio.CancelledError:
-            if renewing.done() and not renewing.cancelled():
-                raise LeaseLostError(f"lease {name} was lost to another GPU host") from None
-            raise
+            async with in_background(self._renew(name, fence, owner)) as (renewing,):
+                try:
+                    yield name, self.host, fence
+                except asyncio.CancelledError:
+                    if renewing.done() and not renewing.cancelled():
+                        raise LeaseLostError(f"lease {name} was lost to another GPU host") from None
+                    raise
         finally:
-            renewing.cancel()
-            await asyncio.gather(renewing, return_exceptions=True)
             await ledger.release_lease(self.db, name, self.host, fence)
 
     async def _renew(self, name: str, fence: int, owner: asyncio.Task[object]) -> None:

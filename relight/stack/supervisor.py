@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Any, Literal
 from relight.errors import RelightError, StackError
 from relight.processes.child import ChildProcess, describe_exit, reason_in_log, tied_to_parent
 from relight.processes.restart_backoff import HEALTHY_SECONDS, RestartBackoff
+from relight.retrying import in_background
 
 BAD_INPUT = 2
 """Exit code of Relight's commands for invalid input, after which a restart would not help."""
@@ -43,7 +44,7 @@ async def _nothing() -> None:
     """For parts that need no preparation."""
 
 
-Preparation = Callable[[], Awaitable[Sequence[str] | None]]
+Preparation = Callable[[], Coroutine[Any, Any, Sequence[str] | None]]
 """Returns the command to run, or None for the part's own."""
 
 
@@ -153,7 +154,7 @@ class ProcessSupervisor:
         try:
             status = await process.wait()
         finally:
-            watch.cancel()
+            watch.cancel()  # nobody waits for its end: it may ask a Postgres that is frozen
             self.ready.clear()
             process.kill_rest()
         if not self._stopping.is_set():
@@ -163,14 +164,10 @@ class ProcessSupervisor:
     async def _prepared(self) -> Sequence[str] | None:
         if not self.part.cancel_prepare:
             return await self.part.prepare()
-        preparing = asyncio.ensure_future(self.part.prepare())
-        stopping = asyncio.create_task(self._stopping.wait())
-        try:
+        prepare, stopped = in_background(self.part.prepare()), in_background(self._stopping.wait())
+        async with prepare as (preparing,), stopped as (stopping,):
             await asyncio.wait([preparing, stopping], return_when=asyncio.FIRST_COMPLETED)
             return preparing.result() if preparing.done() else None
-        finally:
-            for task in (preparing, stopping):
-                task.cancel()
 
     async def _spawn(self, command: Sequence[str]) -> ChildProcess:
         part = self.part

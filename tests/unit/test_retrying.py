@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relight.errors import StoreError
-from relight.retrying import Backoff, Every, logged, retry
+from relight.retrying import Backoff, Every, in_background, logged, retry
 
 
 @given(
@@ -133,3 +133,35 @@ async def test_a_wake_ends_a_pause_early_and_repeats_the_body_until_it_is_cleare
 async def test_an_unexpected_error_ends_a_periodic_loop() -> None:
     with pytest.raises(ValueError, match="unforeseen"), logged(logging.getLogger("x"), "%s", StoreError):
         raise ValueError("unforeseen")
+
+
+async def test_a_background_task_runs_during_the_block_and_has_ended_after_it() -> None:
+    seen: list[str] = []
+
+    async def work() -> None:
+        seen.append("began")
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0.01)
+            seen.append("cleaned up")
+
+    async def block() -> None:
+        async with in_background(work(), work()):
+            await asyncio.sleep(0)
+            assert seen == ["began"] * 2
+            raise ValueError("of the block")
+
+    with pytest.raises(ValueError, match="of the block"):
+        await block()
+    assert seen[2:] == ["cleaned up"] * 2
+
+
+async def test_the_result_of_a_background_task_can_be_taken_after_the_block() -> None:
+    async def answer() -> int:
+        return 4
+
+    async with in_background(answer(), asyncio.sleep(60, 5)) as (done, cancelled):
+        await asyncio.wait([done])
+    assert done.result() == 4
+    assert cancelled.cancelled()
