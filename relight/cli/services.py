@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from relight.cli import event_loop, output
-from relight.cli.shared_options import AllowNet, AllowPath, EnvFile, Gpu, Network, Wrapper
+from relight.cli.shared_options import AllowNet, AllowPath, Env, EnvFile, Gpu, Network, Wrapper
 from relight.errors import PostgresError, StoreError, TemporalError
 from relight.observability import logs
 from relight.retrying import Backoff, retry
@@ -108,7 +108,7 @@ def runner(
     references: Annotated[list[str], typer.Argument(metavar="REF...", help="Agents as package.module:name.")],
     concurrency: Annotated[int | None, typer.Option(min=1, help="Attempts at once.")] = None,
     isolation: Annotated[Isolation | None, typer.Option(help=ISOLATION)] = None,
-    env: Annotated[list[str] | None, typer.Option(help="Environment variable that attempts may see.")] = None,
+    env: Env = None,
     env_file: EnvFile = None,
     allow_path: AllowPath = None,
     allow_net: AllowNet = None,
