@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -29,6 +28,7 @@ from relight.cli.store_reader import StoreReader
 from relight.cli.train import web_ui_page
 from relight.errors import ConfigError
 from relight.operators.run_workflows import is_driven
+from relight.retrying import in_background
 from relight.settings import Settings
 from relight.temporal.connection import connect_temporal
 from relight.types.run_file import RunFile
@@ -107,17 +107,13 @@ async def watch(
         source = KillHint(RunSource(run, reader, client, settings.orchestrator_queue), home, display)
         crasher = Crasher(run, home, reader, display.note)
         work = crasher.kill_all() if crash else stack_processes.report_changes(home, display.note)
-        background = asyncio.create_task(work)
-        try:
+        async with in_background(work) as (background,):
             snapshot = await follow(source, display)
-        finally:
-            background.cancel()
-            (error,) = await asyncio.gather(background, return_exceptions=True)
         if crash:
             names = ", ".join(crasher.survived) or "none"
             display.note(f"processes that were killed and started again, without the loss of a step: {names}")
-        if isinstance(error, Exception):
-            raise error
+        if not background.cancelled():
+            background.result()
     return snapshot
 
 

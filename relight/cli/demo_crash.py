@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from relight.cli import stack_processes
@@ -43,11 +44,11 @@ class Crasher:
             last_step = step
 
     async def _middle_of_a_step(self, after: int) -> int:
-        while True:
-            view = await self._view()
-            if view and view.open_step and view.open_step.step > after and in_the_middle(view):
-                return view.open_step.step
-            await asyncio.sleep(self.poll_seconds)
+        view = await self._once(
+            lambda view: view.open_step is not None and view.open_step.step > after and in_the_middle(view)
+        )
+        assert view.open_step is not None
+        return view.open_step.step
 
     async def _kill(self, name: str, step: int) -> None:
         began = time.monotonic()
@@ -55,19 +56,15 @@ class Crasher:
         self._say(f"killed {name} (pid {pid}) in the middle of step {step}")
         back = await stack_processes.wait_for_return(self.home, name, pid, RETURN_SECONDS)
         self._say(f"{name} is back as pid {back} after {time.monotonic() - began:.1f} s")
-        await self._until_recorded(step)
+        await self._once(lambda view: view.step >= step)
         self.survived.append(name)
         self._say(f"step {step} was recorded {time.monotonic() - began:.1f} s after {name} was killed")
 
-    async def _until_recorded(self, step: int) -> None:
+    async def _once(self, holds: Callable[[RunView], bool]) -> RunView:
+        """The run, once this holds of it."""
         while True:
-            view = await self._view()
-            if view and view.step >= step:
-                return
+            with suppress(RelightError):  # the store is what was killed, or the run has no row yet
+                view = await self._reader.run(self.run)
+                if holds(view):
+                    return view
             await asyncio.sleep(self.poll_seconds)
-
-    async def _view(self) -> RunView | None:
-        try:
-            return await self._reader.run(self.run)
-        except RelightError:  # the store is what was killed, or the run has no row yet
-            return None

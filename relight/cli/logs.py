@@ -15,6 +15,7 @@ import typer
 from relight.cli import output
 from relight.cli.store_reader import StoreReader
 from relight.errors import ConfigError, NotFoundError
+from relight.retrying import Every
 
 EPILOG = """\b
 Examples:
@@ -69,7 +70,7 @@ def last_lines(path: Path, number: int, chunk_bytes: int = CHUNK_BYTES) -> tuple
 
 async def follow_file(path: Path, position: int) -> AsyncGenerator[bytes]:
     """What is appended after `position`; starts at the beginning if the file was truncated."""
-    while True:
+    async for _ in Every(POLL_SECONDS):
         with suppress(FileNotFoundError), path.open("rb") as file:
             if os.fstat(file.fileno()).st_size < position:
                 position = 0
@@ -77,7 +78,6 @@ async def follow_file(path: Path, position: int) -> AsyncGenerator[bytes]:
             while chunk := file.read(CHUNK_BYTES):
                 position += len(chunk)
                 yield chunk
-        await asyncio.sleep(POLL_SECONDS)
 
 
 def _list(known: dict[str, Path]) -> None:

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from relight.cli import event_loop, output
-from relight.cli.shared_options import AllowNet, AllowPath, EnvFile, Gpu, Network, Wrapper
+from relight.cli.shared_options import AllowNet, AllowPath, Env, EnvFile, Gpu, Network, Wrapper
 from relight.errors import PostgresError, StoreError, TemporalError
 from relight.observability import logs
-from relight.retrying import ExponentialBackoff, retry
+from relight.retrying import Backoff, retry
 from relight.transport.open_files import allow_open_files
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def runner(
     references: Annotated[list[str], typer.Argument(metavar="REF...", help="Agents as package.module:name.")],
     concurrency: Annotated[int | None, typer.Option(min=1, help="Attempts at once.")] = None,
     isolation: Annotated[Isolation | None, typer.Option(help=ISOLATION)] = None,
-    env: Annotated[list[str] | None, typer.Option(help="Environment variable that attempts may see.")] = None,
+    env: Env = None,
     env_file: EnvFile = None,
     allow_path: AllowPath = None,
     allow_net: AllowNet = None,
@@ -181,7 +181,7 @@ async def wait_for(settings: Settings, needs: tuple[str, ...], seconds: float) -
         PostgresError, TemporalError, StoreError: the last error, if one does not answer in time.
         ConfigError: the database can't be used.
     """
-    backoff = ExponentialBackoff(CHECK_SECONDS, CHECK_SECONDS, within_seconds=seconds)
+    backoff = Backoff(CHECK_SECONDS, CHECK_SECONDS, within_seconds=seconds)
     for need in needs:
         await retry(partial(CHECKS[need], settings), PostgresError, TemporalError, StoreError, backoff=backoff)
 

@@ -16,6 +16,7 @@ import typer
 from relight.cli import output
 from relight.errors import RelightError
 
+Env = Annotated[list[str] | None, typer.Option(help="Environment variable that attempts may see.")]
 EnvFile = Annotated[
     list[Path] | None,
     typer.Option(metavar="FILE", help="File of NAME=VALUE lines: variables that attempts get; repeatable."),

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from relight.cli import event_loop, output
-from relight.cli.shared_options import AllowNet, AllowPath, EnvFile, Gpu, Network, Wrapper
+from relight.cli.shared_options import AllowNet, AllowPath, Env, EnvFile, Gpu, Network, Wrapper
 from relight.errors import StackError
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def up(
     runners: Annotated[int, typer.Option(min=1, help="Number of runner processes.")] = 1,
     concurrency: Annotated[int | None, typer.Option(min=1, help="Attempts at once in each runner.")] = None,
     isolation: Annotated[str | None, typer.Option(help="process or sandbox; see `relight runner --help`.")] = None,
-    env: Annotated[list[str] | None, typer.Option(help="Environment variable that attempts may see.")] = None,
+    env: Env = None,
     env_file: EnvFile = None,
     allow_path: AllowPath = None,
     allow_net: AllowNet = None,

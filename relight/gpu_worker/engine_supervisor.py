@@ -20,7 +20,8 @@ from relight.faults import FaultPoint, fault_point
 from relight.gpu_worker.engine import LONGEST_FOLDER, VLLM, EngineProcess
 from relight.gpu_worker.engine_liveness import EngineLiveness
 from relight.gpu_worker.version_files import VersionFiles
-from relight.retrying import ExponentialBackoff
+from relight.processes.restart_backoff import RestartBackoff
+from relight.retrying import Every
 from relight.store.database import Database
 from relight.store.training.ledger import Version, newest_version
 from relight.types.names import POLICY
@@ -72,10 +73,8 @@ class EngineSupervisor:
         self.engine_id = f"{host}/0"
         self.engine: EngineProcess | None = None
         self.version: int | None = None
-        self.failures = 0
-        """Boots in a row that failed."""
         self.last_failure = ""
-        self._backoff = ExponentialBackoff(FIRST_BACKOFF_SECONDS, LONGEST_BACKOFF_SECONDS)
+        self._restarts = RestartBackoff(FIRST_BACKOFF_SECONDS, LONGEST_BACKOFF_SECONDS)
         self.bad_config: ConfigError | None = None
         """A wrong key, with which no boot can succeed."""
         self._changed = asyncio.Condition()
@@ -90,21 +89,15 @@ class EngineSupervisor:
     async def supervise(self) -> None:
         """Keep the engine running until cancelled; then it ends with all processes that it started."""
         try:
-            while self.bad_config is None:
+            async for _ in self._restarts:
                 try:
                     await self._run_engine()
                 except ConfigError as error:
                     self.bad_config = error
-                except (RelightError, OSError) as error:
-                    await self._record_failure(error)
+                    self._restarts.closing.set()
                 except Exception as error:  # if this task ended, updates would never end
-                    log.exception(
-                        "unexpected error",
-                        extra={"action": "engine_supervisor_failed", "run": self.run},
-                    )
                     await self._record_failure(error)
                 await self._notify_waiters()
-                await self._backoff.pause()
         finally:
             await asyncio.shield(self._record_end())
 
@@ -131,7 +124,7 @@ class EngineSupervisor:
         """
         async with self._changed:
             await self._changed.wait_for(
-                lambda: self.bad_config or self.version is not None or self.failures >= most_failures
+                lambda: self.bad_config or self.version is not None or self._restarts.failures >= most_failures
             )
         if self.bad_config:
             raise self.bad_config
@@ -158,8 +151,7 @@ class EngineSupervisor:
             seconds = await engine.wait_ready(BOOT_SECONDS)
             log.info("the engine is ready after %.0f s", seconds, extra={"action": "engine_up", "run": self.run})
             await self._acknowledge(newest)
-            self.failures = 0
-            self._backoff.reset()
+            self._restarts.ready()
             await self._follow(engine)
         finally:
             self.version = None
@@ -167,7 +159,10 @@ class EngineSupervisor:
 
     async def _follow(self, engine: EngineProcess) -> None:
         liveness = EngineLiveness(engine.client)
-        while engine.alive:
+        async for _ in Every(POLL_SECONDS, wake=self._version_recorded):
+            self._version_recorded.clear()
+            if not engine.alive:
+                raise EngineError(f"the engine ended; its log is {self.log_file}")
             async with self._engine_lock:
                 await liveness.check()
                 await self._resume_engine()
@@ -176,10 +171,6 @@ class EngineSupervisor:
                 newest = None if self._resume else await self._newer_version()
                 if newest:
                     await self._publish(engine, newest)
-            self._version_recorded.clear()
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._version_recorded.wait(), POLL_SECONDS)
-        raise EngineError(f"the engine ended; its log is {self.log_file}")
 
     async def _verified_export(self) -> tuple[Version, Path]:
         """The newest version and its files, verified; a damaged export is written again."""
@@ -257,9 +248,11 @@ class EngineSupervisor:
                 await self._resume_engine()
 
     async def _record_failure(self, error: Exception) -> None:
-        self.failures += 1
+        self._restarts.ended()
         self.last_failure = str(error)
-        log.warning("engine of run %s: %s", self.run, error, extra={"action": "engine_down", "run": self.run})
+        unexpected = not isinstance(error, (RelightError, OSError))
+        extra = {"action": "engine_down", "run": self.run}
+        log.warning("engine of run %s: %s", self.run, error, exc_info=unexpected, extra=extra)
         with suppress(PostgresError):
             await self.db.execute("set_engine_state", self.engine_id, "dead")
 

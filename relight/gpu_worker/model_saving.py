@@ -8,7 +8,6 @@ scheduler and random state of each rank. Both become visible only when they are 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +29,10 @@ _SHARD_SIZE = "4GB"
 def write_export(engine: Any, model_dir: Path, final: Path, meta: dict[str, Any]) -> Manifest | None:
     """Write the engine's weights as a model directory; collective, and rank 0 has the manifest."""
     state = get_fsdp_full_state_dict(engine.module, offload_to_cpu=True, rank0_only=True)
-
-    def write(directory: Path) -> None:
-        weights = _saved_form(state, engine)
-        _copy_all_but_weights(model_dir, directory)
-        save_torch_state_dict(weights, directory, max_shard_size=_SHARD_SIZE)
-
-    return _on_rank_0(final, meta, write)
+    temporary = temporary_name(final)
+    if dist.get_rank() == 0:
+        _write_model(_saved_form(state, engine), model_dir, temporary)
+    return _committed(temporary, final, meta)
 
 
 def write_agreed(engine: Any, model_dir: Path, export: Path, target: Path) -> int:
@@ -56,12 +52,16 @@ def write_agreed(engine: Any, model_dir: Path, export: Path, target: Path) -> in
             same = held[name].to(value.dtype) == value
             held[name] = torch.where(same, held[name], value.to(held[name].dtype)).contiguous()
             differing += int((~same).sum())
-        shutil.rmtree(target, ignore_errors=True)
-        target.mkdir(parents=True)
-        _copy_all_but_weights(model_dir, target)
-        save_torch_state_dict(held, target, max_shard_size=_SHARD_SIZE)
+        _write_model(held, model_dir, target)
     dist.barrier()
     return differing
+
+
+def _write_model(weights: dict[str, torch.Tensor], model_dir: Path, target: Path) -> None:
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir(parents=True)
+    _copy_all_but_weights(model_dir, target)
+    save_torch_state_dict(weights, target, max_shard_size=_SHARD_SIZE)
 
 
 def _weights_in(directory: Path) -> dict[str, torch.Tensor]:
@@ -72,21 +72,12 @@ def write_checkpoint(engine: Any, final: Path, version: int, meta: dict[str, Any
     """Have verl save all that it needs to continue; collective, and rank 0 has the manifest."""
     temporary = _shared_temporary(final)
     engine.save_checkpoint(str(temporary), global_step=version)
-    manifest = None
-    if dist.get_rank() == 0:
-        write_manifest(temporary, meta)
-        manifest = commit(temporary, final)
-    dist.barrier()
-    return manifest
+    return _committed(temporary, final, meta)
 
 
-def _on_rank_0(final: Path, meta: dict[str, Any], write: Callable[[Path], None]) -> Manifest | None:
+def _committed(temporary: Path, final: Path, meta: dict[str, Any]) -> Manifest | None:
     manifest = None
     if dist.get_rank() == 0:
-        temporary = temporary_name(final)
-        shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir(parents=True)
-        write(temporary)
         write_manifest(temporary, meta)
         manifest = commit(temporary, final)
     dist.barrier()

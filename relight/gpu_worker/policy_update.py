@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext, suppress
+from functools import partial
 
 from relight.errors import LeaseLostError, PostgresError
 from relight.faults import FaultPoint, fault_point
@@ -19,6 +19,7 @@ from relight.gpu_worker.file_retention import VersionRetention
 from relight.gpu_worker.step_trainer import StepTrainer, describe
 from relight.gpu_worker.stopwatch import Stopwatch
 from relight.gpu_worker.version_files import CHECKPOINT
+from relight.retrying import Backoff, Every, in_background, retry
 from relight.store.database import Database
 from relight.store.storable import finite
 from relight.store.training import ledger
@@ -129,29 +130,26 @@ class PolicyUpdate:
             raise LeaseLostError(f"another GPU host is making a version of run {self.run}; trying again")
         owner = asyncio.current_task()
         assert owner is not None
-        renewing = asyncio.create_task(self._renew(name, fence, owner))
         try:
-            yield name, self.host, fence
-        except asyncio.CancelledError:
-            if renewing.done() and not renewing.cancelled():
-                raise LeaseLostError(f"lease {name} was lost to another GPU host") from None
-            raise
+            async with in_background(self._renew(name, fence, owner)) as (renewing,):
+                try:
+                    yield name, self.host, fence
+                except asyncio.CancelledError:
+                    if renewing.done() and not renewing.cancelled():
+                        raise LeaseLostError(f"lease {name} was lost to another GPU host") from None
+                    raise
         finally:
-            renewing.cancel()
-            await asyncio.gather(renewing, return_exceptions=True)
             await ledger.release_lease(self.db, name, self.host, fence)
 
     async def _renew(self, name: str, fence: int, owner: asyncio.Task[object]) -> None:
         """Renew the lease until cancelled; if it is lost, end the trainer and the task that holds it."""
-        last = time.monotonic()
-        while time.monotonic() - last < LEASE_SECONDS:
-            await asyncio.sleep(LEASE_SECONDS / 6)
-            try:
-                if not await ledger.renew_lease(self.db, name, self.host, fence, LEASE_SECONDS):
+        renew = partial(ledger.renew_lease, self.db, name, self.host, fence, LEASE_SECONDS)
+        period = LEASE_SECONDS / 6
+        with suppress(PostgresError):
+            async for _ in Every(period, at_once=False):
+                backoff = Backoff(period, period, within_seconds=LEASE_SECONDS - period)
+                if not await retry(renew, PostgresError, backoff=backoff):
                     break
-            except PostgresError:
-                continue
-            last = time.monotonic()
         log.error("lease %s was lost", name, extra={"action": "lease_lost", "run": self.run})
         await self.steps.trainer.kill()
         owner.cancel()

@@ -27,6 +27,7 @@ from relight.gpu_worker.trainer_messages import Saved, TrainerState, TrainResult
 from relight.gpu_worker.trainer_rank import Rank, default_threads, rank_environment
 from relight.models import check_model
 from relight.processes.child import log_tail
+from relight.retrying import in_background
 from relight.types.verl_keys import merged_startup_keys
 
 Progress = Callable[[str], None]
@@ -270,18 +271,15 @@ class TrainerProcess:
         for rank in self._ranks:
             with suppress(ConnectionError):
                 await rank.send(line)
-        tasks = [asyncio.create_task(self._receive(rank)) for rank in self._ranks]
         try:
-            for finished in asyncio.as_completed(tasks):
-                if not (await finished)["ok"]:
-                    break
-            async with asyncio.timeout(_STRAGGLER_SECONDS):
-                return list(await asyncio.gather(*tasks))
+            async with in_background(*map(self._receive, self._ranks)) as tasks:
+                for finished in asyncio.as_completed(tasks):
+                    if not (await finished)["ok"]:
+                        break
+                async with asyncio.timeout(_STRAGGLER_SECONDS):
+                    return list(await asyncio.gather(*tasks))
         except TimeoutError as error:
             raise TrainerError("a rank of the trainer failed and the others did not answer") from error
-        finally:
-            for task in tasks:
-                task.cancel()
 
     async def _receive(self, rank: Rank) -> dict[str, Any]:
         try:

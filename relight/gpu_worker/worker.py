@@ -19,6 +19,7 @@ from temporalio.worker import Worker
 from relight.errors import StackError
 from relight.gpu_worker.host import GpuHost, host_name
 from relight.observability.process_reports import Doing, find_gpus, keep_reporting, own_report
+from relight.retrying import in_background
 from relight.settings import Settings
 from relight.store.database import opened_database
 from relight.store.workers import register_worker
@@ -64,12 +65,9 @@ async def serve(settings: Settings) -> None:
                 )
             ]
             log.info("GPU host %s polls %s", name, queue, extra={"action": "gpu_worker_up"})
-            heartbeat = asyncio.create_task(host.keep_reporting_alive())
-            stack.callback(heartbeat.cancel)
             report = partial(own_report, "gpu-worker", doing, queues=[settings.gpu_queue, queue], gpus=gpus)
-            reporting = asyncio.create_task(keep_reporting(partial(register_worker, database), report, doing))
-            stack.callback(reporting.cancel)
-            async with keep_working(workers):
+            reporting = keep_reporting(partial(register_worker, database), report, doing)
+            async with in_background(host.keep_reporting_alive(), reporting) as (heartbeat, _), keep_working(workers):
                 await asyncio.shield(heartbeat)
 
 

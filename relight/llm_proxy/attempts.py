@@ -20,7 +20,7 @@ from weakref import WeakValueDictionary
 from relight.errors import ConflictError, NotFoundError, OverloadedError, StoreError, UnauthorizedError
 from relight.llm_proxy.platform_waits import WaitClock
 from relight.llm_proxy.request_errors import RequestError, bad_key, superseded, unavailable
-from relight.retrying import ExponentialBackoff, retry
+from relight.retrying import Backoff, retry
 from relight.store.attempts.base import AttemptStore
 from relight.types.wire import MAX_ENDED, CallContext, EndedAttempts, RecallRequest, ResolveRequest, UndeliveredCall
 
@@ -318,7 +318,7 @@ class GatewayAttempts:
     async def _ask(self, ask: Callable[[], Awaitable[T]], key: Key, clock: WaitClock) -> T:
         with clock.call() as wait:
             wait.begin(monotonic())
-            backoff = ExponentialBackoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, within_seconds=FIRST_WAIT_SECONDS)
+            backoff = Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, within_seconds=FIRST_WAIT_SECONDS)
             try:
                 return await retry(ask, StoreError, OverloadedError, backoff=backoff)
             except (UnauthorizedError, NotFoundError):

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from time import monotonic
 from typing import TypeVar
 
@@ -27,7 +28,7 @@ from relight.llm_proxy.routing import Router
 from relight.llm_proxy.stream_relay import Diverged, StreamRelay
 from relight.llm_proxy.streams import replay, split_events
 from relight.llm_proxy.targets import Target, TargetUnavailable
-from relight.retrying import ExponentialBackoff
+from relight.retrying import Backoff, retry
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -161,16 +162,12 @@ class CallHandler:
     async def _with_retries(self, call: ModelCall, once: Callable[[Target], Awaitable[T]]) -> T:
         """Send the call to a suitable engine; retry while none can answer."""
         with call.attempt.clock.call() as wait:
-            backoff = ExponentialBackoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
+            backoff = Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
+            on_error = partial(self._check_retry, call, wait, backoff)
             try:
-                while True:
-                    try:
-                        return await self._once(call, wait, once)
-                    except TargetUnavailable as error:
-                        first = backoff.next_seconds == FIRST_PAUSE_SECONDS
-                        await self._check_retry(call, wait, error, logging.WARNING if first else logging.DEBUG)
-                        asked_for = error.retry_after_seconds
-                    await backoff.pause(asked_for)
+                return await retry(
+                    lambda: self._once(call, wait, once), TargetUnavailable, backoff=backoff, on_error=on_error
+                )
             except asyncio.CancelledError:
                 if wait.active and wait.seconds >= self._limits.noticed_seconds:
                     # The agent disconnected because of the wait: a failure of the platform.
@@ -196,8 +193,10 @@ class CallHandler:
             message = f"the call took longer than {self._limits.call_seconds:g} s"
             raise await self._recorder.failed(call, message, "call_timeout") from error
 
-    async def _check_retry(self, call: ModelCall, wait: Wait, error: TargetUnavailable, level: int) -> None:
+    async def _check_retry(self, call: ModelCall, wait: Wait, backoff: Backoff, error: TargetUnavailable) -> float:
+        """How long the pause before the next try must be; raises if there is to be none."""
         limit = call.attempt.context.engine_wait_seconds
+        level = logging.WARNING if backoff.seconds == FIRST_PAUSE_SECONDS else logging.DEBUG
         log.log(level, "wait rollout=%s attempt=%s reason=%r", *call.attempt.key, str(error))
         if error.final:
             raise await self._recorder.failed(call, str(error)) from error
@@ -205,6 +204,7 @@ class CallHandler:
             raise await self._recorder.failed(call, "this gateway is shutting down; try again") from error
         if wait.seconds >= limit:
             raise await self._recorder.failed(call, f"no engine answered for {limit:g} s: {error}") from error
+        return error.retry_after_seconds
 
 
 def own_seed(prepared: Prepared) -> int:

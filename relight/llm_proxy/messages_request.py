@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 from relight.llm_proxy.request_errors import bad_request
-from relight.llm_proxy.responses_request import as_list, as_object, unserved
+from relight.llm_proxy.responses_request import as_list, as_object, joined, unserved
 
 JSON = dict[str, Any]
 
@@ -128,13 +128,6 @@ def read_result(field: str, block: JSON) -> str | list[JSON]:
     if isinstance(content, str):
         return content
     return joined([read_part(field, as_object(field, part)) for part in as_list(field, content)])
-
-
-def joined(parts: list[JSON]) -> str | list[JSON]:
-    """A single text part becomes plain text."""
-    if len(parts) == 1 and parts[0]["type"] == "text":
-        return parts[0]["text"]
-    return parts or ""
 
 
 def read_part(field: str, block: JSON) -> JSON:

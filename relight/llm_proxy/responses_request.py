@@ -195,10 +195,14 @@ def reasoning_text(field: str, item: JSON) -> str:
 
 
 def read_content(field: str, content: Any) -> str | list[JSON]:
-    """A text, or parts; a single text part is its text."""
+    """A text, or parts."""
     if isinstance(content, str):
         return content
-    parts = [read_part(field, as_object(field, part)) for part in as_list(f"{field}.content", content)]
+    return joined([read_part(field, as_object(field, part)) for part in as_list(f"{field}.content", content)])
+
+
+def joined(parts: list[JSON]) -> str | list[JSON]:
+    """A single text part becomes plain text."""
     if len(parts) == 1 and parts[0]["type"] == "text":
         return parts[0]["text"]
     return parts or ""

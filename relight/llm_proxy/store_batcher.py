@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
 from relight.errors import OverloadedError, RelightError, StoreError
-from relight.retrying import ExponentialBackoff, retry
+from relight.retrying import Backoff, retry
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -107,10 +107,10 @@ class Batcher(Generic[T, R]):
             settle(future, results[number] if results is not None else None)
 
     async def _insist(self, items: list[T]) -> Sequence[R] | None:
-        def on_error(error: Exception) -> None:
+        async def on_error(error: Exception) -> None:
             log.warning("%s waits for the store items=%d reason=%r", self._name, len(items), str(error))
 
-        backoff = ExponentialBackoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
+        backoff = Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
         return await retry(lambda: self._send(items), StoreError, OverloadedError, backoff=backoff, on_error=on_error)
 
 

@@ -18,6 +18,7 @@ from typing import Self
 import relight
 from relight.errors import RelightError
 from relight.observability.logs import Line
+from relight.retrying import Every
 from relight.types.store import Gpu, WorkerStatus
 from relight.types.wire import WorkerReport
 
@@ -105,15 +106,13 @@ async def keep_reporting(
 ) -> None:
     """Report periodically, and when the process becomes busy or idle, until cancelled."""
     shortest, longest = seconds
-    while True:
+    async for _ in Every(longest - shortest, wake=doing.turned):
         doing.turned.clear()
         try:
             await send(report())
         except RelightError as error:  # the store does not answer; the next report comes soon
             log.warning(Line("report_failed", error=error))
         await asyncio.sleep(shortest)
-        with suppress(TimeoutError):
-            await asyncio.wait_for(doing.turned.wait(), longest - shortest)
 
 
 def memory_bytes(pid: int) -> int:

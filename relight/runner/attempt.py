@@ -14,7 +14,7 @@ from typing import Any
 
 from relight.errors import ConflictError, RelightError, StoreError
 from relight.faults import FaultPoint, fault_point
-from relight.retrying import Every
+from relight.retrying import Every, in_background
 from relight.runner.agent_call import AgentCall, AgentOutcome
 from relight.runner.deadlines import Deadlines, GrowingTotal
 from relight.runner.gateway_probe import GatewayProbe
@@ -98,18 +98,11 @@ class AttemptWatch:
         Raises:
             ConflictError: a newer attempt exists, whose result counts.
         """
-        watchers = [
-            asyncio.create_task(work) for work in (self._watch(), self._beat(), self.spans.send_while_running())
-        ]
-        try:
-            async with self.gateway.relay.followed(self.opened) as calls:
-                own_call, spans = call.by_way_of(calls.base_url), self.spans
-                outcome = await self.agents.call(own_call, on_span=spans.add, flush=spans.flush)
-                failure, message = await with_outcome_checked(outcome, calls)
-        finally:
-            for watcher in watchers:
-                watcher.cancel()
-            await asyncio.gather(*watchers, return_exceptions=True)
+        watchers = in_background(self._watch(), self._beat(), self.spans.send_while_running())
+        async with watchers, self.gateway.relay.followed(self.opened) as calls:
+            own_call, spans = call.by_way_of(calls.base_url), self.spans
+            outcome = await self.agents.call(own_call, on_span=spans.add, flush=spans.flush)
+            failure, message = await with_outcome_checked(outcome, calls)
         fault_point(FaultPoint.AGENT_ENDED)
         if self.opened.grader and outcome.kind == "returned" and failure is not FailureClass.INFRASTRUCTURE:
             return await self._await_grading(outcome)

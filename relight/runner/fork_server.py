@@ -23,7 +23,7 @@ from relight.confinement.policy import Policy
 from relight.errors import AgentLoadError
 from relight.processes import linux
 from relight.processes.child import ChildProcess
-from relight.retrying import ExponentialBackoff
+from relight.processes.restart_backoff import RestartBackoff
 from relight.runner import messages
 from relight.runner.agent_environment import agent_environment
 from relight.runner.captured_output import OutputPipe
@@ -38,8 +38,6 @@ _REAP_SECONDS: Final = 10.0
 _FROM_FORK_SERVER: Final = MessageDecoder[messages.FromForkServer](get_args(messages.FromForkServer))
 _CREDENTIALS: Final = struct.Struct("3i")
 """Process, user and group of a message's sender, which the kernel adds (unix(7))."""
-HEALTHY_SECONDS: Final = 60.0
-"""A fork server that lived longer than this is replaced without a pause."""
 CLOSING: Final = "the runner is closing"
 
 
@@ -308,20 +306,18 @@ def _lost(why: str) -> ExitReport:
 
 
 class ForkServerSupervisor:
-    """Keeps one fork server alive; restarts it when it dies, with growing pauses if it dies early."""
+    """Replaces a fork server that has died when one is needed; who needs it gets the error if it can't be started."""
 
     def __init__(self, options: ForkServerOptions) -> None:
         self._options = options
         self._starting = asyncio.Lock()
         self._server: ForkServer | None = None
         self._report: LoadReport | None = None
-        self._started_at = 0.0
-        self._backoff: ExponentialBackoff | None = None  # the first new one is started at once
-        self._closed = False
+        self._restarts = RestartBackoff(0.1, 10.0)
 
     @property
     def report(self) -> LoadReport:
-        """The report of the first fork server."""
+        """The report of the newest fork server."""
         if self._report is None:
             raise RuntimeError("the runner was not started")
         return self._report
@@ -329,34 +325,25 @@ class ForkServerSupervisor:
     async def ready(self) -> ForkServer:
         """A fork server that is alive."""
         async with self._starting:
-            if self._closed:
-                raise RuntimeError("the runner is closed")
-            if self._server is None or self._server.lost is not None:
-                await self._pause()
-                await self._start()
-            assert self._server is not None
+            if self._server is not None and self._server.lost is not None:
+                await self._server.reap("a new one is needed")
+                self._server = None
+                self._restarts.ended()
+            if self._server is None:
+                self._server = await self._start()
             return self._server
 
-    async def _pause(self) -> None:
-        if self._server is None:
-            return
-        loop = asyncio.get_running_loop()
-        await self._server.reap("a new one is needed")
-        if self._backoff is None or loop.time() - self._started_at > HEALTHY_SECONDS:
-            self._backoff = ExponentialBackoff(0.1, 10.0)
-        else:
-            await self._backoff.pause()
-
-    async def _start(self) -> None:
-        server = ForkServer(self._options)
-        self._started_at = asyncio.get_running_loop().time()
-        report = await server.start()
-        self._server = server
-        self._report = report
+    async def _start(self) -> ForkServer:
+        async for _ in self._restarts:
+            server = ForkServer(self._options)
+            self._report = await server.start()
+            self._restarts.ready()
+            return server
+        raise RuntimeError("the runner is closed")
 
     async def close(self) -> None:
         """End the fork server and all that it has forked."""
-        self._closed = True
+        self._restarts.closing.set()
         async with self._starting:
             if self._server is not None:
                 await self._server.close()

@@ -11,13 +11,12 @@ no other. Nothing that an attempt started is alive when its call has ended.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final, Protocol, Self
 
 from relight.processes import linux
-from relight.retrying import Every
+from relight.retrying import Every, in_background
 from relight.runner.agent_call import AgentCall, AgentOutcome
 from relight.runner.attempt_limits import LOOK_SECONDS, RESERVE_BYTES, Limits, excess
 from relight.runner.collector import MAX_SPANS, Collector, OnSpan
@@ -124,7 +123,7 @@ class IsolatedRunner(ForkServerRunner):
         try:
             await server.until_forked(process)
             await process.send(0, collector.call.request())
-            async with self._watched(collector, server, process):
+            async with in_background(self._watch(collector, server, process)):
                 report = await server.until_exited(process)
         except BaseException:
             await server.end(process, self.kill_grace_seconds)
@@ -132,16 +131,8 @@ class IsolatedRunner(ForkServerRunner):
         collector.violation = process.violation
         return collector.outcome(report, process.output.tail)
 
-    @asynccontextmanager
-    async def _watched(self, collector: Collector, server: ForkServer, process: ForkedProcess) -> AsyncGenerator[None]:
-        """Kill the attempt when it exceeds a limit, until the end of the block."""
-        watch = asyncio.create_task(self._watch(collector, server, process))
-        try:
-            yield
-        finally:
-            watch.cancel()
-
     async def _watch(self, collector: Collector, server: ForkServer, process: ForkedProcess) -> None:
+        """Kill the attempt when it exceeds a limit."""
         folder = server.folder(process)
         if self._limits is None or folder is None or process.pid is None:
             return

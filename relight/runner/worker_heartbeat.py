@@ -11,11 +11,12 @@ import shutil
 import subprocess
 import threading
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from relight.retrying import in_background
 from relight.store.base import LightningStore
 from relight.store.client import LightningStoreClient
 
@@ -47,21 +48,14 @@ class WorkerHeartbeat:
         if self._interval <= 0:
             yield
             return
-        task = asyncio.create_task(self._report(store, worker_id)) if self._mode == "asyncio" else None
-        stop = threading.Event()
-        thread = None if task else self._start_thread(store, worker_id, stop)
-        try:
+        in_thread = self._mode == "thread"
+        async with self._in_thread(store, worker_id) if in_thread else in_background(self._report(store, worker_id)):
             yield
-        finally:
-            stop.set()
-            if task is not None:
-                task.cancel()
-                with suppress(asyncio.CancelledError):
-                    await task
-            elif thread is not None:
-                await asyncio.to_thread(thread.join, _JOIN_SECONDS)
 
-    def _start_thread(self, store: LightningStore, worker_id: str, stop: threading.Event) -> threading.Thread:
+    @asynccontextmanager
+    async def _in_thread(self, store: LightningStore, worker_id: str) -> AsyncGenerator[None]:
+        stop = threading.Event()
+
         async def report() -> None:
             try:
                 await self._report(store, worker_id, stop)
@@ -74,7 +68,11 @@ class WorkerHeartbeat:
 
         thread = threading.Thread(target=run, name=f"{worker_id}-heartbeat", daemon=True)
         thread.start()
-        return thread
+        try:
+            yield
+        finally:
+            stop.set()
+            await asyncio.to_thread(thread.join, _JOIN_SECONDS)
 
     async def _report(self, store: LightningStore, worker_id: str, stop: threading.Event | None = None) -> None:
         while stop is None or not stop.is_set():

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from relight.errors import StackError
+from relight.retrying import in_background
 from relight.settings import Settings, resolve
 from relight.stack import postgres_server, stack_file, temporal_server
 from relight.stack.addresses import Addresses, decide, is_given, shown_settings
@@ -121,13 +122,10 @@ class EmbeddedStack:
             StackError: one can't be booted, or takes too long.
         """
         supervisors = [self.process(name) for name in parts] if parts is not None else list(self.supervisors.values())
-        ready = asyncio.create_task(_all_ready(supervisors))
         failures = [supervisor.failure for supervisor in self.supervisors.values()]
-        try:
+        async with in_background(_all_ready(supervisors)) as (ready,):
             await asyncio.wait([ready, *failures], timeout=timeout_seconds, return_when=asyncio.FIRST_COMPLETED)
             done = ready.done()
-        finally:
-            ready.cancel()
         self._raise_failure()
         if not done:
             late = [supervisor.part.name for supervisor in supervisors if not supervisor.ready.is_set()]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import secrets
 import signal
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from string import Template
 
@@ -118,13 +119,16 @@ def execute_alone(binaries: Path, data: Path, user: str | None, sql: str) -> Non
     }
     flags = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
     command = [str(binaries / "postgres"), "--single", "-j", "-D", str(data), *flags, "postgres"]
-    done = subprocess.run(
-        tied_to_parent(command, signal.SIGKILL, user),
-        cwd=data,
-        input=sql,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    run_alone(command, user, data, f"can't make the roles of Postgres in {data}", sql)
+
+
+def run_alone(command: Sequence[str], user: str | None, folder: Path, failure: str, given: str = "") -> None:
+    """Run a program of Postgres to its end, with this standard input.
+
+    Raises:
+        StackError: it fails.
+    """
+    tied = tied_to_parent(command, signal.SIGKILL, user)
+    done = subprocess.run(tied, cwd=folder, input=given, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise StackError(f"can't make the roles of Postgres in {data}: {done.stderr.strip()}")
+        raise StackError(f"{failure}: {done.stderr.strip()}")

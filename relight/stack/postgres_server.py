@@ -23,7 +23,6 @@ from pathlib import Path
 from urllib.parse import quote
 
 from relight.errors import StackError
-from relight.processes.child import tied_to_parent
 from relight.stack import postgres_roles
 from relight.stack.pidfd import open_process
 
@@ -209,15 +208,8 @@ def _make_data(server: PostgresServer) -> None:
         *(str(server.binaries / "initdb"), "-D", str(fresh), "-U", postgres_roles.SUPERUSER, "--auth=reject"),
         *("--encoding=UTF8", "--locale-provider=builtin", "--locale=C.UTF-8", "--no-instructions", "--no-sync"),
     ]
-    done = subprocess.run(
-        tied_to_parent(command, signal.SIGKILL, server.user),
-        cwd=server.folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode != 0:
-        raise StackError(f"can't create Postgres' data in {server.folder}: {(done.stderr or done.stdout).strip()}")
+    failure = f"can't create Postgres' data in {server.folder}"
+    postgres_roles.run_alone(command, server.user, server.folder, failure)
     fresh.rename(server.data)
 
 

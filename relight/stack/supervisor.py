@@ -1,8 +1,8 @@
 """Supervises the embedded stack's processes: starts, checks, restarts and stops them.
 
 A child runs in a session of its own, writes to its own log file, and is killed when this process ends
-(processes/child.py). One that dies is restarted, with a back-off that is reset after it has run for a minute. The rest
-of its process group is killed first.
+(processes/child.py). One that dies is restarted (processes/restart_backoff.py), after the rest of its process group is
+killed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +18,8 @@ from typing import Any, Literal
 
 from relight.errors import RelightError, StackError
 from relight.processes.child import ChildProcess, describe_exit, reason_in_log, tied_to_parent
-from relight.retrying import ExponentialBackoff
+from relight.processes.restart_backoff import HEALTHY_SECONDS, RestartBackoff
+from relight.retrying import in_background
 
 BAD_INPUT = 2
 """Exit code of Relight's commands for invalid input, after which a restart would not help."""
@@ -43,7 +44,7 @@ async def _nothing() -> None:
     """For parts that need no preparation."""
 
 
-Preparation = Callable[[], Awaitable[Sequence[str] | None]]
+Preparation = Callable[[], Coroutine[Any, Any, Sequence[str] | None]]
 """Returns the command to run, or None for the part's own."""
 
 
@@ -82,8 +83,8 @@ class ManagedProcess:
     first_delay_seconds: float = 0.5
     """Before the first restart; doubles with every further one."""
     longest_delay_seconds: float = 30.0
-    healthy_seconds: float = 60.0
-    """After it has run for this time, the next delay is the first one again."""
+    healthy_seconds: float = HEALTHY_SECONDS
+    """After it was ready for this time, the next delay is the first one again."""
     longest_log_bytes: int = 32 * 1024 * 1024
     """A longer log is renamed when it starts; one old log is kept."""
 
@@ -100,9 +101,9 @@ class ProcessSupervisor:
         """Gets an exception when the part can't be started."""
         self._report = report
         self._process: ChildProcess | None = None
-        self._stopping = asyncio.Event()
+        self._restarts = RestartBackoff(part.first_delay_seconds, part.longest_delay_seconds, part.healthy_seconds)
+        self._stopping = self._restarts.closing
         self._was_ready = False
-        self._deaths_at_boot = 0
 
     @property
     def pid(self) -> int | None:
@@ -115,19 +116,13 @@ class ProcessSupervisor:
 
     async def run(self) -> None:
         """Start it, and restart it, until `stop`."""
-        backoff = ExponentialBackoff(self.part.first_delay_seconds, self.part.longest_delay_seconds)
-        while not self._stopping.is_set():
-            started = asyncio.get_running_loop().time()
+        async for _ in self._restarts:
             reason = await self._run_once()
             if self._stopping.is_set() or self.failure.done():
                 break
-            if asyncio.get_running_loop().time() - started >= self.part.healthy_seconds:
-                backoff.reset()
-            delay = backoff.advance()
             self.restarts += 1
+            delay = self._restarts.seconds
             self._enter("restarting", f"{self.part.name} {reason}; restart in {delay:g} s", restart_seconds=delay)
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), delay)
         self._enter("stopped", f"{self.part.name} stopped")
 
     async def stop(self) -> None:
@@ -149,7 +144,7 @@ class ProcessSupervisor:
                 return "was not started"
             process = self._process = await self._spawn(command)
         except (RelightError, OSError) as error:
-            self._give_up_at_boot(str(error), final=isinstance(error, RelightError))
+            self._has_ended(str(error), final=isinstance(error, RelightError))
             return f"can't be started: {error}"
         pid = process.pid
         if self._stopping.is_set():  # `stop` was called while it was being started
@@ -159,24 +154,20 @@ class ProcessSupervisor:
         try:
             status = await process.wait()
         finally:
-            watch.cancel()
+            watch.cancel()  # nobody waits for its end: it may ask a Postgres that is frozen
             self.ready.clear()
             process.kill_rest()
         if not self._stopping.is_set():
-            self._give_up_at_boot(f"{describe_exit(status)}: {reason_in_log(self.part.log)}", final=status == BAD_INPUT)
+            self._has_ended(f"{describe_exit(status)}: {reason_in_log(self.part.log)}", final=status == BAD_INPUT)
         return f"(pid {pid}) died: {describe_exit(status)}"
 
     async def _prepared(self) -> Sequence[str] | None:
         if not self.part.cancel_prepare:
             return await self.part.prepare()
-        preparing = asyncio.ensure_future(self.part.prepare())
-        stopping = asyncio.create_task(self._stopping.wait())
-        try:
+        prepare, stopped = in_background(self.part.prepare()), in_background(self._stopping.wait())
+        async with prepare as (preparing,), stopped as (stopping,):
             await asyncio.wait([preparing, stopping], return_when=asyncio.FIRST_COMPLETED)
             return preparing.result() if preparing.done() else None
-        finally:
-            for task in (preparing, stopping):
-                task.cancel()
 
     async def _spawn(self, command: Sequence[str]) -> ChildProcess:
         part = self.part
@@ -202,6 +193,7 @@ class ProcessSupervisor:
 
     def _become_ready(self, text: str, **data: Any) -> None:
         self._was_ready = True
+        self._restarts.ready()
         self.ready.set()
         self._enter("ready", text, **data)
 
@@ -236,9 +228,10 @@ class ProcessSupervisor:
             await asyncio.sleep(seconds)
         process.kill_rest()
 
-    def _give_up_at_boot(self, reason: str, *, final: bool) -> None:
-        self._deaths_at_boot += 1
-        if self._was_ready or self.failure.done() or not (final or self._deaths_at_boot >= BOOT_TRIES):
+    def _has_ended(self, reason: str, *, final: bool) -> None:
+        """Give it up if it never was ready and another try is of no use."""
+        self._restarts.ended()
+        if self._was_ready or not (final or self._restarts.failures >= BOOT_TRIES):
             return
         self.failure.set_exception(StackError(f"{self.part.name} can't be started: {reason} (log: {self.part.log})"))
 

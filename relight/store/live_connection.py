@@ -18,6 +18,7 @@ from typing import Any, Final, cast
 
 import asyncpg
 
+from relight.retrying import Every
 from relight.transport.keepalive import GONE_SECONDS, IDLE_SECONDS, INTERVAL_SECONDS, PROBES, keep_transport_alive
 
 CONNECT_SECONDS: Any = 10.0
@@ -196,8 +197,7 @@ async def refuses_sessions(url: str) -> bool:
 async def keep_asking(connection: Any) -> None:
     """Check the connection periodically; returns when the server does not answer and the connection is closed."""
     try:
-        while True:
-            await asyncio.sleep(connection.ping_seconds)
+        async for _ in Every(connection.ping_seconds, at_once=False):
             await connection.execute("select 1", timeout=connection.ping_seconds)
     except UNREACHABLE_ERRORS:
         connection.terminate()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+from relight.retrying import in_background
 from relight.store.database import Database, translated
 from relight.store.live_connection import connect, keep_asking
 
@@ -32,13 +32,11 @@ async def listening(
     async with translated():
         connection = await connect(database.url, database.kind)
         database.listeners.add(connection)
-        asking = asyncio.create_task(keep_asking(connection))
         try:
-            connection.add_termination_listener(on_end)
-            await connection.add_listener(channel, on_message)
-            yield
+            async with in_background(keep_asking(connection)):
+                connection.add_termination_listener(on_end)
+                await connection.add_listener(channel, on_message)
+                yield
         finally:
-            asking.cancel()
-            await asyncio.gather(asking, return_exceptions=True)
             database.listeners.discard(connection)
             connection.terminate()

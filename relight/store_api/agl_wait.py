@@ -10,6 +10,7 @@ from fastapi import Request
 from starlette.types import Receive
 
 from relight.errors import OverloadedError
+from relight.retrying import in_background
 
 Answer = TypeVar("Answer")
 
@@ -21,20 +22,13 @@ async def unless_gone(request: Request, work: Coroutine[Any, Any, Answer]) -> An
         OverloadedError: the service stops first; any other answer would mean that the caller's time is over.
     """
     ended: asyncio.Event = request.app.state.ending
-    task = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(until_disconnected(request.receive))
-    ending = asyncio.ensure_future(ended.wait())
-    try:
-        await asyncio.wait({task, gone, ending}, return_when=asyncio.FIRST_COMPLETED)
+    async with in_background(work) as (task,), in_background(until_disconnected(request.receive), ended.wait()) as ends:
+        await asyncio.wait([task, *ends], return_when=asyncio.FIRST_COMPLETED)
         if task.done():
             return task.result()
-        if gone.done():
+        if ends[0].done():
             return None
         raise OverloadedError("this service is shutting down; try again")
-    finally:
-        for job in (task, gone, ending):
-            job.cancel()
-        await asyncio.gather(task, gone, ending, return_exceptions=True)
 
 
 async def until_disconnected(receive: Receive) -> None:

@@ -18,6 +18,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from relight.errors import InvalidRequestError, OverloadedError, PostgresError
+from relight.retrying import in_background
 from relight.store.database import Database
 from relight.store.events.log import (
     EncodedEvent,
@@ -100,17 +101,13 @@ class EventStream(Response):
         """Send events until the reader disconnects, its token ends, the service stops, or no more can come."""
         self._streams.open += 1
         ends = (until_disconnected(receive), self._streams.ending.wait(), self._grants.ended(scope))
-        jobs = [asyncio.ensure_future(job) for job in (self._send_events(send), *ends)]
         try:
-            await asyncio.wait(jobs, return_when=asyncio.FIRST_COMPLETED)
-            sending = jobs[0]
-            if sending.done():
-                sending.result()
+            async with in_background(self._send_events(send), *ends) as tasks:
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                if tasks[0].done():
+                    tasks[0].result()
         finally:
             self._streams.open -= 1
-            for job in jobs:
-                job.cancel()
-            await asyncio.gather(*jobs, return_exceptions=True)
         with suppress(TimeoutError, OSError):
             async with asyncio.timeout(END_SECONDS):
                 await send({"type": "http.response.body", "body": b"", "more_body": False})

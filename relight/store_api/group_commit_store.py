@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from relight.errors import PostgresError
 from relight.observability.metrics import GENERATIONS, measured
-from relight.retrying import ExponentialBackoff, retry
+from relight.retrying import Backoff, retry
 from relight.store.attempts.base import AttemptStore
 from relight.store.group_commit import GroupCommit
 from relight.types.wire import CallFailure, CommitResult, DeliveryMark, GenerationRecord
@@ -33,7 +33,7 @@ class GroupCommitStore:
     async def retried(self, call: Callable[[], Awaitable[Answer]]) -> Answer:
         """Call, and repeat the call while Postgres does not answer; every call of the store may be made twice."""
         within = self.retry_seconds
-        backoff = ExponentialBackoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, within_seconds=within)
+        backoff = Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, within_seconds=within)
         return await retry(call, PostgresError, backoff=backoff)
 
     async def commit(self, items: Sequence[GenerationRecord]) -> list[CommitResult]:

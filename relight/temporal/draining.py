@@ -11,14 +11,14 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from datetime import timedelta
 
 from temporalio import activity
-from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.worker import Worker
 
+from relight.temporal.retry_later import retry_later
+
 HANDED_BACK = "HandedBack"
-SOON = timedelta(milliseconds=10)
+SOON_SECONDS = 0.01
 """Not zero, which would mean the retry policy's own pause."""
 HAND_BACK_SECONDS = 8.0
 """How long a process may take, after its drain, to hand back the rest and to close."""
@@ -34,12 +34,7 @@ def handed_back_if_ending() -> Generator[None]:
     except asyncio.CancelledError as error:
         if not is_ending():
             raise
-        raise ApplicationError(
-            "handed back: the process that ran it is draining",
-            type=HANDED_BACK,
-            next_retry_delay=SOON,
-            category=ApplicationErrorCategory.BENIGN,
-        ) from error
+        raise retry_later("handed back: the process that ran it is draining", SOON_SECONDS, HANDED_BACK) from error
 
 
 def is_ending() -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
 from temporalio import activity
+
+from relight.retrying import Every, in_background
 
 
 @asynccontextmanager
@@ -14,16 +15,10 @@ async def heartbeating(every_seconds: float) -> AsyncGenerator[None]:
     """Heartbeat the current activity until the end of the block. The first one comes after an interval, since the start
     counts as one.
     """
-    task = asyncio.create_task(_heartbeat(every_seconds))
-    try:
+    async with in_background(_heartbeat(every_seconds)):
         yield
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
 
 
 async def _heartbeat(every_seconds: float) -> None:
-    while True:
-        await asyncio.sleep(every_seconds)
+    async for _ in Every(every_seconds, at_once=False):
         activity.heartbeat()

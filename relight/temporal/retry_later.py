@@ -16,11 +16,11 @@ FULL_DISK_SECONDS = 3.0
 """How soon a full disk is checked again."""
 
 
-def retry_later(reason: str, after_seconds: float) -> ApplicationError:
+def retry_later(reason: str, after_seconds: float, kind: str = "Waiting") -> ApplicationError:
     """An error after which Temporal retries the activity soon, without logging it."""
     return ApplicationError(
         reason,
-        type="Waiting",
+        type=kind,
         next_retry_delay=timedelta(seconds=after_seconds),
         category=ApplicationErrorCategory.BENIGN,
     )

@@ -15,11 +15,13 @@ import aiohttp
 import orjson
 
 from relight.errors import BY_STATUS, InvalidRequestError, RelightError, StoreError
-from relight.retrying import ExponentialBackoff
+from relight.retrying import Backoff, retry
 from relight.transport.keepalive import alive_socket
 
 AWAY = frozenset({502, 503, 504})
 """Statuses of outages, after which a request is repeated."""
+NO_ANSWER = (aiohttp.ClientError, OSError)
+"""Errors after which the request may have arrived; timeouts are among them."""
 RETRY_SECONDS = 300.0
 """How long a request is repeated."""
 REQUEST_SECONDS = 30.0
@@ -103,33 +105,31 @@ class RetryingHttpClient:
             StoreError: no answer for `retry_seconds`.
         """
         within = self.retry_seconds if retry_seconds is None else retry_seconds
-        backoff = ExponentialBackoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, within_seconds=within, jitter=True)
+        backoff = Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, within_seconds=within, jitter=True)
         target = f"{path}?{urlencode(params)}" if params else path
-        limit = REQUEST_SECONDS if once else answer_seconds or self.first_request_seconds
-        while True:
+        first_limit = REQUEST_SECONDS if once else answer_seconds or self.first_request_seconds
+        limits = Backoff(first_limit, REQUEST_SECONDS)
+
+        async def send() -> bytes:
             body = content() if callable(content) else content
-            again = not once
             try:
-                async with asyncio.timeout(limit):
+                async with asyncio.timeout(limits.seconds):
                     status, raw = await self._once(method, target, body, headers)
-                if 200 <= status < 300:
-                    return raw
-                if status not in AWAY or once:
-                    raise error_of(status, raw)
-                reason = error_of(status, raw).message
-            except aiohttp.ClientConnectorError as error:
-                again, reason = True, str(error)
             except TimeoutError:
-                reason, limit = f"no answer within {limit:g} s", min(2 * limit, REQUEST_SECONDS)
-            except (aiohttp.ClientError, OSError) as error:
-                reason = str(error) or type(error).__name__
-            if not again or backoff.is_over:
-                tried = f" for {within:g} s" if within else ""
-                raise StoreError(
-                    f"no answer from the store service at {self.url}{tried}: {reason}; "
-                    "check RELIGHT_STORE_URL, or start the embedded stack with `relight up`"
-                )
-            await backoff.pause()
+                raise TimeoutError(f"no answer within {limits.advance():g} s") from None
+            if 200 <= status < 300:
+                return raw
+            error = error_of(status, raw)
+            raise ConnectionError(error.message) if status in AWAY and not once else error
+
+        try:
+            return await retry(send, *([aiohttp.ClientConnectorError] if once else NO_ANSWER), backoff=backoff)
+        except NO_ANSWER as error:
+            tried = f" for {within:g} s" if within else ""
+            raise StoreError(
+                f"no answer from the store service at {self.url}{tried}: {str(error) or type(error).__name__}; "
+                "check RELIGHT_STORE_URL, or start the embedded stack with `relight up`"
+            ) from error
 
     async def passed_on(
         self, method: str, path: str, content: bytes, headers: Mapping[str, str], seconds: float = REQUEST_SECONDS
@@ -142,7 +142,7 @@ class RetryingHttpClient:
         try:
             async with asyncio.timeout(seconds):
                 return await self._once(method, path, content, headers)
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except NO_ANSWER as error:
             raise StoreError(f"no answer from the store service at {self.url}: {error}") from error
 
     async def _once(

@@ -24,7 +24,7 @@ from relight.types.payloads import (
 from relight.workflows import build_versions
 from relight.workflows.activity_calls import may_restart_child, store_call
 from relight.workflows.input import validated_input
-from relight.workflows.waiting import Backoff, OpenChildren
+from relight.workflows.waiting import CheckInterval, OpenChildren
 
 
 @workflow.defn(
@@ -50,7 +50,7 @@ class EvaluationWorkflow(OpenChildren):
         concurrency = share(evaluation.concurrency, batches, number) if evaluation.concurrency else None
         own = {"step": evaluation.version, "kind": "eval", "batch": number, "concurrency": concurrency}
         batch = BatchInput.taken_from(evaluation, **own)
-        backoff, again = Backoff(), False
+        interval, again = CheckInterval(), False
         while True:
             try:
                 with self._child_open():
@@ -70,17 +70,17 @@ class EvaluationWorkflow(OpenChildren):
                 if not may_restart_child(error):
                     raise
             if again:
-                await self._wait(evaluation, backoff)
+                await self._wait(evaluation, interval)
             again = True
 
-    async def _wait(self, evaluation: EvaluationInput, backoff: Backoff) -> None:
+    async def _wait(self, evaluation: EvaluationInput, interval: CheckInterval) -> None:
         """Wait until the next try; continue as new instead if the history is long and every open batch waits here."""
         is_history_long = workflow.info().is_continue_as_new_suggested
         try:
             # Temporal evaluates this once no task can run: no task is about to start a batch, which would be cancelled.
             await workflow.wait_condition(
                 lambda: is_history_long() and not self.open_children,
-                timeout=timedelta(seconds=backoff.seconds()),
+                timeout=timedelta(seconds=interval.seconds()),
                 timeout_summary="an earlier batch is ending, or one ended early again",
             )
         except TimeoutError:

@@ -13,7 +13,7 @@ from relight.temporal import search_attributes as search
 from relight.types import names
 from relight.types.payloads import PreflightState, RolloutInput, RolloutResult, RunRequest, TrainingInput
 from relight.workflows.activity_calls import store_call
-from relight.workflows.waiting import Backoff
+from relight.workflows.waiting import CheckInterval
 
 TIMEOUT_SECONDS = 600
 """A rollout that takes longer is cancelled, and the run begins."""
@@ -21,10 +21,10 @@ TIMEOUT_SECONDS = 600
 
 async def run_preflight(request: RunRequest, training: TrainingInput, step: int, is_paused: Callable[[], bool]) -> None:
     """Run rollouts until the store needs no more; the activity fails if it finds what would fail every time."""
-    backoff = Backoff(training.check_seconds)
+    pause = CheckInterval(training.check_seconds)
     while (state := await store_call(names.ADVANCE_PREFLIGHT, request, PreflightState, "preflight")).rollouts:
         tasks = [
-            asyncio.create_task(_run_rollout(request, training, step, rollout_id, state.tasks.get(rollout_id), backoff))
+            asyncio.create_task(_run_rollout(request, training, step, rollout_id, state.tasks.get(rollout_id), pause))
             for rollout_id in state.rollouts
         ]
         try:
@@ -43,7 +43,7 @@ async def _wait_until_ended(tasks: list[asyncio.Task[None]], is_paused: Callable
 
 
 async def _run_rollout(
-    request: RunRequest, training: TrainingInput, step: int, rollout_id: str, task: str | None, backoff: Backoff
+    request: RunRequest, training: TrainingInput, step: int, rollout_id: str, task: str | None, pause: CheckInterval
 ) -> None:
     rollout = RolloutInput.taken_from(
         request,
@@ -64,9 +64,9 @@ async def _run_rollout(
             static_summary=f"preflight, task {task}" if task else "preflight",
         )
     except WorkflowAlreadyStartedError:
-        await workflow.sleep(backoff.seconds(), summary="an earlier preflight is ending")
+        await workflow.sleep(pause.seconds(), summary="an earlier preflight is ending")
     except ChildWorkflowError as error:
         if is_cancelled_exception(error):
             raise
         workflow.logger.warning("%s ended without a result: %s", rollout_id, error.cause)
-        await workflow.sleep(backoff.seconds())
+        await workflow.sleep(pause.seconds())

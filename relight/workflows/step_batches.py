@@ -30,16 +30,16 @@ class StepBatches(WaitingWorkflowBase):
         begun = {number for step, number in self.started if step == plan.step}
         again: set[int] = set()
         """Batches that ended early before. They wait before they start again, as the cause may last."""
-        backoff = self._backoff()
+        interval = self._check_interval()
         while missing := self._open_batches(plan):
             for number in sorted(missing - begun):
                 if await self._start_batch(plan, number):
                     begun.add(number)
-            seconds = self.input.check_seconds if begun >= missing else backoff.seconds()
+            seconds = self.input.check_seconds if begun >= missing else interval.seconds()
             ended = await self._wait_for_ended_batches(plan, seconds)
             begun -= ended
             if ended & again:
-                await self.wait(lambda: not self._open_batches(plan), backoff.seconds(), "a batch ended early again")
+                await self.wait(lambda: not self._open_batches(plan), interval.seconds(), "a batch ended early again")
             again |= ended
 
     def _open_batches(self, plan: StepPlan) -> set[int]:

@@ -147,10 +147,10 @@ class TrainingWorkflow(StepBatches):
 
     async def _acquire_gpu_host(self) -> None:
         """Wait until runners poll, this run holds a GPU host, and its engines hold the newest version."""
-        backoff = self._backoff()
+        interval = self._check_interval()
         while not self.cursor.gpu_queue:
             if reason := (await self._check_runners(with_gpu=True)).waiting_for or await self._claim_gpu_host():
-                await self._wait_and_show(reason, backoff)
+                await self._wait_and_show(reason, interval)
         self._show("waiting", None)
 
     async def _claim_gpu_host(self) -> str | None:
@@ -229,7 +229,7 @@ class TrainingWorkflow(StepBatches):
 
     async def _update_policy(self) -> payloads.UpdateResult:
         """The new policy version, recorded and acknowledged by the engines."""
-        tries, backoff = 0, self._backoff()
+        tries, interval = 0, self._check_interval()
         await self._wait_until_resumed()
         while True:
             await self._continue_as_new_if_due()
@@ -248,9 +248,9 @@ class TrainingWorkflow(StepBatches):
                 raise_if_cancelled()
                 failure, tries = self._update_failed(error), tries + 1
             if await self._pause_after_same_failures():
-                tries, backoff = 0, self._backoff()
+                tries, interval = 0, self._check_interval()
             elif tries >= SAME_FAILURES:
-                await self._wait_and_show(f"the update failed and is tried again: {failure}", backoff)
+                await self._wait_and_show(f"the update failed and is tried again: {failure}", interval)
             if not self.cursor.gpu_queue:
                 await self._acquire_gpu_host()
 
@@ -309,7 +309,7 @@ class TrainingWorkflow(StepBatches):
             concurrency=self.concurrency,
             grader_queue=self.input.grader_queue,
         )
-        backoff = self._backoff()
+        interval = self._check_interval()
         while True:
             try:
                 with self._child_open():
@@ -324,12 +324,12 @@ class TrainingWorkflow(StepBatches):
                     )
                     return await await_then_check_cancel(child)
             except WorkflowAlreadyStartedError:
-                await self._wait_and_show(f"an earlier evaluation of version {version} is still running", backoff)
+                await self._wait_and_show(f"an earlier evaluation of version {version} is still running", interval)
             except ChildWorkflowError as error:
                 if not may_restart_child(error):
                     raise
                 reason = f"the evaluation of version {version} was cancelled or terminated, and is started again"
-                await self._wait_and_show(reason, backoff)
+                await self._wait_and_show(reason, interval)
             self._show("evaluating", None)
 
     # The end

@@ -17,7 +17,7 @@ LONG_HISTORY_SECONDS = 3600
 """The interval between checks where the history is long, and a child that is open forbids a continue-as-new."""
 
 
-class Backoff:
+class CheckInterval:
     """The time until the next check: a sixth of the wait so far, 5 seconds to a minute; an hour in a long history."""
 
     def __init__(self, longest_seconds: float = CHECK_SECONDS) -> None:
@@ -63,14 +63,14 @@ class WaitingWorkflowBase(OpenChildren, TrainingWorkflowBase):
             return False
         return True
 
-    def _backoff(self) -> Backoff:
-        return Backoff(self.input.check_seconds)
+    def _check_interval(self) -> CheckInterval:
+        return CheckInterval(self.input.check_seconds)
 
-    async def _wait_and_show(self, reason: str, backoff: Backoff) -> None:
+    async def _wait_and_show(self, reason: str, interval: CheckInterval) -> None:
         """Show why the run waits, until the next check is due or a signal or command comes."""
         self._show("waiting", reason)
         seen = self.event_count
-        await self.wait(lambda: self.event_count > seen, backoff.seconds(), f"waiting: {reason}")
+        await self.wait(lambda: self.event_count > seen, interval.seconds(), f"waiting: {reason}")
 
     async def _continue_as_new_if_due(self) -> None:
         """Begin a new history if this one is long or another build is current."""

@@ -25,7 +25,7 @@ import asyncpg
 
 from relight.errors import PostgresError
 from relight.processes.child import tied_to_parent
-from relight.retrying import ExponentialBackoff, retry
+from relight.retrying import Backoff, retry
 from relight.stack import postgres_roles
 from relight.stack import postgres_server as embedded
 from relight.stack.postgres_roles import OWNER, SERVICE, SUPERUSER
@@ -75,7 +75,7 @@ def _let_superuser_in(server: PostgresServer, settings: Sequence[str]) -> None:
 
 
 async def _make_template(url: str) -> None:
-    backoff = ExponentialBackoff(0.05, 0.5, within_seconds=60)
+    backoff = Backoff(0.05, 0.5, within_seconds=60)
     maintenance = await retry(partial(Database.connect, url, max_size=1), PostgresError, backoff=backoff)
     await maintenance.pool.execute(f"create database {TEMPLATE}")
     await maintenance.close()

@@ -15,7 +15,7 @@ import aiohttp
 import orjson
 
 from relight.errors import RelightError
-from relight.retrying import ExponentialBackoff
+from relight.retrying import Backoff
 from relight.transport.retrying_http import error_of, without_credentials
 from relight.types.events import EventKind, StoreEvent
 
@@ -53,9 +53,9 @@ async def follow_events(
     params += [] if follow else [("follow", "false")]
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=SILENCE_SECONDS)
     headers = {"Authorization": f"Bearer {token}"} if token else {}
-    backoff = ExponentialBackoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, jitter=True)
+    backoff = Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, jitter=True)
     async with aiohttp.ClientSession(timeout=timeout, headers=headers, read_bufsize=MAX_LINE_BYTES) as session:
-        while True:
+        async for _ in backoff:
             try:
                 async with session.get(f"{bare}/v1/relight/events", params=params, headers=stream.headers) as answer:
                     if answer.status != 200:
@@ -69,8 +69,7 @@ async def follow_events(
                 if error.http_status < 500:
                     raise
             except (aiohttp.ClientError, TimeoutError, OSError):
-                pass  # the service does not answer, or its answer was cut: reconnect with the last cursor
-            await backoff.pause()
+                continue  # the service does not answer, or its answer was cut: reconnect with the last cursor
 
 
 class _Stream:

@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from relight.errors import RelightError
+from relight.retrying import Backoff
 from relight.store.database import Database
 from relight.store.events.log import (
     EVERYTHING,
@@ -131,19 +132,17 @@ class EventTail:
 
     async def _poll(self) -> None:
         """Poll while there are readers."""
-        while self._followers:
+        backoff = Backoff(self.poll_seconds, AWAY_SECONDS)
+        async for _ in backoff:
+            if not self._followers:
+                break
             try:
                 await self._poll_once()
-                await asyncio.sleep(self.poll_seconds)
+                backoff.reset()
             except EventsMissed:
                 self._forget()
-            except RelightError as error:
-                log.warning("can't read events: %s", error)
-                await asyncio.sleep(AWAY_SECONDS)
-            except Exception:
-                # Any error must end the wait of the readers.
-                log.exception("can't read events")
-                await asyncio.sleep(AWAY_SECONDS)
+            except Exception as error:  # after any error there may be events again
+                log.warning("can't read events: %s", error, exc_info=not isinstance(error, RelightError))
         self._forget()
 
     async def _poll_once(self) -> None:

@@ -50,14 +50,12 @@ async def _listen_and_dispatch(database: Database, client: Client, queue: str) -
         notified.set()
 
     async with listening(database, CHANNEL, lambda _: notified.set(), on_lost):
-        while not lost.is_set():
+        async for _ in Every(POLL_SECONDS, wake=notified):
+            if lost.is_set():
+                return
             notified.clear()
             await dispatch(database, client, queue)
             await start_lost_again(database, client, queue)
-            try:
-                await asyncio.wait_for(notified.wait(), POLL_SECONDS)
-            except TimeoutError:
-                continue
 
 
 async def dispatch(database: Database, client: Client, queue: str = names.ORCHESTRATOR_QUEUE) -> int:

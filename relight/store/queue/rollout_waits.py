@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from relight.errors import RelightError
+from relight.retrying import Every, logged
 from relight.store.database import Database
 from relight.store.notifications import listening
 from relight.store.queue import rows
@@ -106,12 +107,11 @@ class Waits:
 
     async def _listen(self) -> None:
         """Listen until there has been no wait for a while."""
-        while self._waiting:
-            try:
+        async for _ in Every(RECONNECT_SECONDS):
+            with logged(log, "can't listen for the end of rollouts: %s", RelightError):
                 await self._listen_once()
-            except RelightError as error:
-                log.warning("can't listen for the end of rollouts: %s", error)
-                await asyncio.sleep(RECONNECT_SECONDS)
+            if not self._waiting:
+                return
 
     async def _listen_once(self) -> None:
         lost = asyncio.Event()
@@ -121,14 +121,12 @@ class Waits:
 
     async def _check_periodically(self, lost: asyncio.Event) -> None:
         idle = 0.0
-        while not lost.is_set() and idle < LINGER_SECONDS:
+        async for _ in Every(CHECK_SECONDS, wake=lost):
+            if lost.is_set() or idle >= LINGER_SECONDS:
+                return
             if self._waiting:
                 idle = 0.0
                 for row in await self.database.fetch("not_open", list(self._waiting)):
                     self._wake(row["id"])
             else:
                 idle += CHECK_SECONDS
-            try:
-                await asyncio.wait_for(lost.wait(), CHECK_SECONDS)
-            except TimeoutError:
-                continue

@@ -14,7 +14,7 @@ import asyncpg
 import pytest
 
 from relight.processes.child import tied_to_parent
-from relight.retrying import ExponentialBackoff, retry
+from relight.retrying import Backoff, retry
 from relight.stack import postgres_roles, postgres_server
 from relight.stack.embedded import EmbeddedStack
 from relight.stack.postgres_roles import OWNER, SERVICE, SUPERUSER
@@ -128,7 +128,7 @@ async def old_home(tmp_path: Path) -> Path:
         *tied_to_parent(server.command(), signal.SIGQUIT, server.user), stderr=asyncio.subprocess.DEVNULL
     )
     url = without_password(server.url(), SUPERUSER)
-    backoff = ExponentialBackoff(0.1, 1.0, within_seconds=60)
+    backoff = Backoff(0.1, 1.0, within_seconds=60)
     connection = await retry(partial(asyncpg.connect, url), OSError, asyncpg.PostgresError, backoff=backoff)
     await connection.execute(MIGRATIONS_TABLE)
     for version, name, sql in migrations():

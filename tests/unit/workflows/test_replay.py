@@ -99,7 +99,7 @@ CHANGES = [
     Change(TRAINING._update_policy, "await self._acquire_gpu_host()", "pass", "failures-training"),
     Change(TRAINING._pause_after_same_failures, "< SAME_FAILURES", "< 99", "failures-training"),
     Change(TRAINING._evaluation, "return await await_then", f"{SLEEP}; return await await_then", "training-0"),
-    Change(TRAINING._evaluation, "await self._wait_and_show(reason, backoff)", "pass", "failures-training"),
+    Change(TRAINING._evaluation, "await self._wait_and_show(reason, interval)", "pass", "failures-training"),
     Change(
         TRAINING._train_unless_reset, "await self._begin(again=self.cursor.epoch)", "pass", "operators-training-reset"
     ),
