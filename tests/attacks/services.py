@@ -27,6 +27,7 @@ SERVICE, CLOSED = "tests/integration/store/test_service.py", "tests/integration/
 HEADS, BUDGETS = "tests/unit/transport/test_request_limits.py", "tests/unit/store/test_request_budgets.py"
 CALLS, REQUESTS = "tests/unit/llm_proxy/test_limits.py", "tests/unit/llm_proxy/test_requests.py"
 TOKENS, ROLES = "tests/integration/operations/test_access_tokens.py", "tests/integration/stack/test_postgres_roles.py"
+OF_A_RUN = "tests/integration/operations/test_run_tokens.py"
 UPSTREAMS, KEYS = "tests/unit/llm_proxy/test_upstreams.py", "tests/unit/gpu_worker/test_host_keys.py"
 AGENTS, HANDLER = "tests/integration/otlp/test_agents.py", "tests/unit/llm_proxy/test_call_handler.py"
 
@@ -190,10 +191,10 @@ ATTACKS = (
         "test_a_runners_token_of_some_agents_is_good_for_their_attempts_alone",
         "token scopes",
     ),
-    Attack("a token of another run", TOKENS, "test_a_token_of_a_run_permits_nothing_of_another_run", "token scopes"),
+    Attack("a token of another run", OF_A_RUN, "test_a_token_of_a_run_permits_nothing_of_another_run", "token scopes"),
     Attack(
         "work for other agents' runners",
-        TOKENS,
+        OF_A_RUN,
         "test_a_token_of_a_run_enqueues_for_the_queues_of_its_runs_agent_alone",
         "token scopes",
     ),
