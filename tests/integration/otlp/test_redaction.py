@@ -17,6 +17,7 @@ from relight.store.generations import unpack_body
 from relight.store.spans.ingest import SpanIngest
 from relight.store_api.otlp_spans import decode_protobuf
 from relight.types.tracer import Span
+from tests.support.examples import examples
 from tests.support.otlp import any_value, key_values, make_request, make_span
 from tests.support.postgres import fresh_database
 from tests.support.secrets import planted
@@ -71,7 +72,7 @@ def large(value: Any) -> Any:
 
 
 @given(case=planted(), place=st.sampled_from(["attributes", "event", "link", "resource", "name"]), big=st.booleans())
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_a_secret_sent_by_otlp_is_not_stored(bench: Bench, case: tuple[str, Any], place: str, big: bool) -> None:
     secret, held = case
     value = {"a": large(held) if big else held}
@@ -94,7 +95,7 @@ def test_a_secret_sent_by_otlp_is_not_stored(bench: Bench, case: tuple[str, Any]
 
 
 @given(case=planted(), place=st.sampled_from(["attributes", "events", "links", "resource", "context", "own", "name"]))
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_a_secret_in_a_span_of_the_interface_is_not_stored(bench: Bench, case: tuple[str, Any], place: str) -> None:
     secret, held = case
     text = f"sk-{secret}-0123456789abcdef"

@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from relight.emitter import (
@@ -319,7 +319,6 @@ anything = st.recursive(
 
 
 @given(st.dictionaries(st.text(max_size=9), anything, max_size=3))
-@settings(deadline=None)
 def test_any_value_becomes_attributes_that_the_wire_and_postgres_take(value: dict[str, Any]) -> None:
     sent: list[EmittedSpan] = []
     set_process_scope(Scope(TRACE, sent.append))

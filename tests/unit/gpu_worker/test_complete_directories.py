@@ -24,6 +24,7 @@ from relight.gpu_worker.complete_directories import (
     verify,
     write_manifest,
 )
+from tests.support.examples import examples
 
 
 def write(directory: Path, weights: bytes = b"weights") -> Path:
@@ -116,7 +117,7 @@ def test_a_torn_directory_is_replaced(tmp_path: Path) -> None:
 FILES = ("model.safetensors", "nested/config.json", "manifest.json")
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(100), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_no_flipped_bit_and_no_lost_byte_is_accepted_wherever_it_is(tmp_path: Path, data: st.DataObject) -> None:
     final = tmp_path / "export"
