@@ -91,7 +91,7 @@ ATTACKS = (
     Attack(
         "the store filled by all agents",
         BUDGETS,
-        "test_all_agents_together_leave_room_for_the_platform",
+        "test_all_agents_together_leave_memory_for_the_platform",
         "store budgets",
     ),
     Attack(
@@ -204,7 +204,7 @@ ATTACKS = (
     Attack(
         "a dead attempt's token at the store",
         AGENTS,
-        "test_a_token_ends_within_a_second_of_its_attempt_where_the_platform_ended_that",
+        "test_a_token_ends_soon_after_its_attempt_where_the_platform_ended_that",
         "attempts' tokens",
     ),
     Attack(
@@ -237,7 +237,7 @@ ATTACKS = (
         "test_the_stores_url_is_shown_without_its_token_in_a_pipe_and_at_a_terminal",
         "no token in output",
     ),
-    Attack("Postgres without its password", ROLES, "test_nobody_connects_without_the_password", "Postgres: scram"),
+    Attack("Postgres without its password", ROLES, "test_no_role_connects_without_the_password", "Postgres: scram"),
     Attack("COPY FROM PROGRAM and the like", ROLES, "test_the_role_of_the_services_is_refused", "Postgres: roles"),
     Attack(
         "COPY FROM PROGRAM by the owner",
@@ -280,8 +280,8 @@ def lines(made: Iterable[Mapping[str, Any]]) -> list[str]:
     shown = [f"{'attack on a service':44} {'tries':>5} {'held':5} {'refused by':24} without that"]
     for row in made:
         held, without = "held" if row["held"] else "NOT", row["succeeds_without"]
-        told = "-" if without is None else f"{without} of {row['tries']} succeed"
-        shown.append(f"{row['attack']:44} {row['tries']:5} {held:5} {row['refused_by']:24} {told}")
+        outcome = "-" if without is None else f"{without} of {row['tries']} succeed"
+        shown.append(f"{row['attack']:44} {row['tries']:5} {held:5} {row['refused_by']:24} {outcome}")
     return shown
 
 

@@ -65,7 +65,7 @@ async def test_an_agent_gets_its_model_and_rollout_and_none_of_the_runners_secre
     }
     resources = {"prompt": PromptTemplate(template="{x}")}
     async with IsolatedRunner(MISBEHAVING, passed_environment=["SEARCH_KEY"]) as runner:
-        outcome = await runner.call(call("look", llm=llm, rollout=rollout, resources=resources))
+        outcome = await runner.call(call("inspects_its_call", llm=llm, rollout=rollout, resources=resources))
     assert outcome.kind == "returned", outcome
     seen = outcome.spans[0].attributes
     assert "OPENAI_BASE_URL=http://gateway/v1" in seen["environment"]
@@ -87,7 +87,7 @@ async def test_the_fork_server_has_one_thread_and_no_heavy_module(runner: Isolat
         "start_time": 1.0,
         "attempt": {"rollout_id": "ro-1", "attempt_id": "at-1", "sequence_id": 1, "start_time": 1.0},
     }
-    outcome = await runner.call(call("look", llm=llm, rollout=rollout))
+    outcome = await runner.call(call("inspects_its_call", llm=llm, rollout=rollout))
     modules = set(outcome.output.split("modules ", 1)[1].split())
     assert "relight.emitter" in modules
     assert modules.isdisjoint({"torch", "vllm", "verl", "temporalio", "grpc", "asyncpg", "aiohttp", "fastapi"})
