@@ -75,7 +75,7 @@ def _tree(folder: Path) -> Path:
 
 def _read(folder: Path, *, user_home: str = "/nowhere") -> set[str]:
     gaps = Gaps([str(folder / "var" / "relight")], [str(folder)], user_home)
-    return {place.path.removeprefix(f"{folder}/") for place in opened(str(folder), gaps) if place.access != 8}
+    return {grant.path.removeprefix(f"{folder}/") for grant in opened(str(folder), gaps) if grant.access != 8}
 
 
 def test_a_project_is_read_without_its_hidden_entries_wherever_the_home_folder_is(tmp_path: Path) -> None:

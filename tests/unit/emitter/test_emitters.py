@@ -264,8 +264,8 @@ def test_emitted_spans_may_be_named(sent: list[EmittedSpan]) -> None:
     emit_message("hello", name="greeting")
     emit_annotation({"a": 1}, name="note")
     emit_object([1], name="thing")
-    emit_exception(KeyError("lost"), name="trouble")
-    assert [span["name"] for span in sent] == ["greeting", "note", "thing", "trouble"]
+    emit_exception(KeyError("lost"), name="failure")
+    assert [span["name"] for span in sent] == ["greeting", "note", "thing", "failure"]
 
 
 async def test_concurrent_decorated_coroutines_have_separate_spans(sent: list[EmittedSpan]) -> None:
