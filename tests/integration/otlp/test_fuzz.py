@@ -166,8 +166,8 @@ def test_flipped_bytes_break_nothing(
 ) -> None:
     numbered(bench, request)
     body = bytearray(request.SerializeToString() or b"\x00")
-    for place, mask in flips:
-        body[place % len(body)] ^= mask
+    for position, mask in flips:
+        body[position % len(body)] ^= mask
 
     async def send() -> int:
         response, _ = await bench.client.post(bytes(body))
