@@ -4,7 +4,10 @@ PY := .venv/bin/python
 # Test files run side by side: many of them wait for servers. Each worker has servers of its own, and needs 4 GB.
 # `make test` goes through the folders in their order: `tests/chaos`, whose files take longest, begins, so that no worker
 # is idle at the end.
-WORKERS ?= 2
+# There is one more than cores, where there are 5 GB for each, since tests wait for half of their time.
+WORKERS ?= $(shell cd scripts && $(PYTHON) -Bc "import os, preflight; \
+  memory = (preflight.memory_bytes() or 0) // (5 * preflight.GIB); \
+  print(max(2, min(len(os.sched_getaffinity(0)) + 1, memory)))")
 # Where a coloured or interactive child would wait for a terminal, there is none.
 export PYTHONUNBUFFERED = 1
 
@@ -25,8 +28,8 @@ unit: setup ## the unit tests alone: no server but those that a test starts itse
 test: setup check ## what CI runs: checks and all tests but the long ones
 	@$(PY) -m pytest -m "not long" -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-test-long: setup ## the tests that take minutes each
-	@$(PY) -m pytest -m long
+test-long: setup ## the tests that take minutes each, and all property tests with many fresh examples
+	@$(PY) -m pytest -m "long or hypothesis" --hypothesis-profile=fresh
 
 chaos: setup ## faults that a seed decides, against the whole stack: SEED=1 MINUTES=5
 	@$(PY) -m tests.chaos --seed $(or $(SEED),1) --minutes $(or $(MINUTES),5)

@@ -7,16 +7,14 @@ from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
 
 from relight.store.database import Database
+from tests.support.examples import load_profiles
 from tests.support.postgres import fresh_database_url, postgres_server
 
 pytest_plugins = ["relight.testing.plugin"]
 
-# How long an example takes says more about the machine than about the code.
-settings.register_profile("relight", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("relight")
+load_profiles()
 
 
 @pytest.fixture(scope="session")

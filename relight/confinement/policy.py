@@ -60,7 +60,7 @@ def policy(
     allow_net: Iterable[str] = (),
     urls: Iterable[str] = (),
     ports: Iterable[int] = (),
-    gpu: bool = False,
+    gpu_devices: Sequence[str] = (),
     environ: Mapping[str, str] | None = None,
 ) -> Policy:
     """The policy for a runner's agents.
@@ -73,7 +73,7 @@ def policy(
         allow_net: further TCP ports, or `any`.
         urls: services that agents may call, such as the gateway.
         ports: further TCP ports that agents connect to, such as those of the runner's relays.
-        gpu: whether agents may use the machine's GPUs.
+        gpu_devices: patterns of the GPUs' device files, such as `GPU_DEVICES`; none: agents may use no GPU.
 
     Raises:
         ConfigError: a path does not exist or holds the home folder, a port is none, or there is no GPU.
@@ -85,8 +85,8 @@ def policy(
     return Policy(
         hidden=(str(home.resolve()),),
         user_home=str(Path("~").expanduser().resolve()),
-        readable=[*readable, *(GPU_TABLES if gpu else ())],
-        writable=[*writable, *(_devices() if gpu else ())],
+        readable=[*readable, *(GPU_TABLES if gpu_devices else ())],
+        writable=[*writable, *_devices(gpu_devices)],
         ports=None if ANY in allow_net else sorted(services | web),
         gateway_ports=None if ANY in allow_net else sorted(services),
         datagrams=network == "internet" or ANY in allow_net,
@@ -107,13 +107,11 @@ def _paths(given: Iterable[str], home: Path) -> tuple[list[str], list[str]]:
     return readable, writable
 
 
-def _devices() -> list[str]:
+def _devices(patterns: Sequence[str]) -> list[str]:
     """The device files of GPUs, and folders of such."""
-    found = sorted(path for pattern in GPU_DEVICES for path in glob(pattern))
-    if not found:
-        raise ConfigError(
-            f"--gpu: this machine has none of {', '.join(GPU_DEVICES)}; run without it, or load the driver"
-        )
+    found = sorted(path for pattern in patterns for path in glob(pattern))
+    if patterns and not found:
+        raise ConfigError(f"--gpu: this machine has none of {', '.join(patterns)}; run without it, or load the driver")
     return found
 
 

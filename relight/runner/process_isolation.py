@@ -81,20 +81,19 @@ class ForkServerRunner:
 class IsolatedRunner(ForkServerRunner):
     """Runs agents in processes of their own."""
 
-    kill_grace_seconds = KILL_GRACE_SECONDS
-    max_spans = MAX_SPANS
-
     def __init__(
         self,
         references: Sequence[str],
         *,
         limits: Limits | None = None,
         supervisor: ForkServerSupervisor | None = None,
+        max_spans: int = MAX_SPANS,
+        kill_grace_seconds: float = KILL_GRACE_SECONDS,
         **options: Any,
     ) -> None:
         """`options` are those of `ForkServerOptions`."""
         super().__init__(supervisor or ForkServerSupervisor(ForkServerOptions(references, **options)))
-        self._limits = limits
+        self._limits, self._max_spans, self._kill_grace_seconds = limits, max_spans, kill_grace_seconds
         self._running: dict[str, _Running] = {}
 
     async def call(self, call: AgentCall, *, on_span: OnSpan | None = None, flush: Flush | None = None) -> AgentOutcome:
@@ -104,7 +103,7 @@ class IsolatedRunner(ForkServerRunner):
         """
         if call.call_id in self._running:
             raise ValueError(f"call {call.call_id!r} is running already")
-        collector = Collector(call, on_span, self.max_spans, numbering=Numbering(flush))
+        collector = Collector(call, on_span, self._max_spans, numbering=Numbering(flush))
         running = self._running[call.call_id] = _Running(collector)
         try:
             return await self._run(running)
@@ -126,7 +125,7 @@ class IsolatedRunner(ForkServerRunner):
             async with in_background(self._watch(collector, server, process)):
                 report = await server.until_exited(process)
         except BaseException:
-            await server.end(process, self.kill_grace_seconds)
+            await server.end(process, self._kill_grace_seconds)
             raise
         collector.violation = process.violation
         return collector.outcome(report, process.output.tail)
@@ -157,7 +156,7 @@ class IsolatedRunner(ForkServerRunner):
             return False
         running.collector.kill(reason, detail)
         if running.server is not None and running.process is not None:
-            await running.server.end(running.process, self.kill_grace_seconds)
+            await running.server.end(running.process, self._kill_grace_seconds)
         return True
 
     def held_seconds(self, call_id: str) -> float:

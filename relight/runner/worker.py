@@ -17,7 +17,7 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from relight.confinement import sandbox
-from relight.confinement.policy import Policy, policy
+from relight.confinement.policy import GPU_DEVICES, Policy, policy
 from relight.confinement.privileges import set_dumpable
 from relight.confinement.protections import describe
 from relight.observability.process_reports import Doing, keep_reporting, own_report
@@ -132,7 +132,7 @@ def agents_policy(settings: Settings, ports: Sequence[int]) -> Policy:
         allow_net=settings.allow_net,
         urls=[settings.gateway_url, settings.store_url],
         ports=ports,
-        gpu=settings.allow_gpu,
+        gpu_devices=GPU_DEVICES if settings.allow_gpu else (),
         environ=os.environ,
     )
 

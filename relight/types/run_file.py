@@ -491,6 +491,6 @@ def kind_of(data: Any, kinds: Sequence[type[Kind]]) -> type[Kind]:
     return next((kind for kind in kinds if name in kind.algorithms()), kinds[0])
 
 
-def known_keys(data: Mapping[str, Any]) -> dict[str, Any]:
+def known_keys(data: Mapping[str, Any], kinds: Sequence[type[AnyRunFile]] = KINDS) -> dict[str, Any]:
     """What a run file of its kind may hold, of a workflow's input or of a file that another release has written."""
-    return {key: value for key, value in data.items() if key in kind_of(data, KINDS).model_fields}
+    return {key: value for key, value in data.items() if key in kind_of(data, kinds).model_fields}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
+from collections.abc import Sequence
 from functools import reduce
 from itertools import pairwise
 from operator import or_
@@ -12,14 +13,14 @@ from typing import Any
 
 from pydantic import BaseModel, TypeAdapter
 
-from relight.types import run_file
+from relight.types.run_file import KINDS
 from relight.types.run_file_errors import models_in
 
 
-def json_schema() -> dict[str, Any]:
+def json_schema(kinds: Sequence[type[BaseModel]] = KINDS) -> dict[str, Any]:
     """The JSON Schema of run files of all kinds."""
-    schema = TypeAdapter[Any](reduce(or_, run_file.KINDS)).json_schema()
-    described = {model.__name__: descriptions(model) for model in sections()}
+    schema = TypeAdapter[Any](reduce(or_, kinds)).json_schema()
+    described = {model.__name__: descriptions(model) for model in sections(kinds)}
     for part in (schema, *schema.get("$defs", {}).values()):
         for key, value in part.get("properties", {}).items():
             if text := described.get(part["title"], {}).get(key):
@@ -27,10 +28,10 @@ def json_schema() -> dict[str, Any]:
     return schema
 
 
-def sections() -> list[type[BaseModel]]:
+def sections(kinds: Sequence[type[BaseModel]]) -> list[type[BaseModel]]:
     """The models of run files and, after each, those of its sections."""
     found: list[type[BaseModel]] = []
-    ahead: list[type[BaseModel]] = [*reversed(run_file.KINDS)]
+    ahead: list[type[BaseModel]] = [*reversed(kinds)]
     while ahead:
         model = ahead.pop()
         if model not in found:

@@ -22,9 +22,9 @@ def played(user: str) -> dict[str, dict[str, Any]]:
     for kind in KINDS:
         with tempfile.TemporaryDirectory(prefix="relight-attacked-", ignore_cleanup_errors=True) as folder:
             Path(folder).chmod(0o755)
-            place = Path(folder, kind)
-            place.mkdir()
-            found[kind] = attack(place, user, kind)
+            own = Path(folder, kind)
+            own.mkdir()
+            found[kind] = attack(own, user, kind)
     return found
 
 

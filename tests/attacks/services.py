@@ -27,6 +27,7 @@ SERVICE, CLOSED = "tests/integration/store/test_service.py", "tests/integration/
 HEADS, BUDGETS = "tests/unit/transport/test_request_limits.py", "tests/unit/store/test_request_budgets.py"
 CALLS, REQUESTS = "tests/unit/llm_proxy/test_limits.py", "tests/unit/llm_proxy/test_requests.py"
 TOKENS, ROLES = "tests/integration/operations/test_access_tokens.py", "tests/integration/stack/test_postgres_roles.py"
+OF_A_RUN = "tests/integration/operations/test_run_tokens.py"
 UPSTREAMS, KEYS = "tests/unit/llm_proxy/test_upstreams.py", "tests/unit/gpu_worker/test_host_keys.py"
 AGENTS, HANDLER = "tests/integration/otlp/test_agents.py", "tests/unit/llm_proxy/test_call_handler.py"
 
@@ -90,7 +91,7 @@ ATTACKS = (
     Attack(
         "the store filled by all agents",
         BUDGETS,
-        "test_all_agents_together_leave_room_for_the_platform",
+        "test_all_agents_together_leave_memory_for_the_platform",
         "store budgets",
     ),
     Attack(
@@ -190,10 +191,10 @@ ATTACKS = (
         "test_a_runners_token_of_some_agents_is_good_for_their_attempts_alone",
         "token scopes",
     ),
-    Attack("a token of another run", TOKENS, "test_a_token_of_a_run_permits_nothing_of_another_run", "token scopes"),
+    Attack("a token of another run", OF_A_RUN, "test_a_token_of_a_run_permits_nothing_of_another_run", "token scopes"),
     Attack(
         "work for other agents' runners",
-        TOKENS,
+        OF_A_RUN,
         "test_a_token_of_a_run_enqueues_for_the_queues_of_its_runs_agent_alone",
         "token scopes",
     ),
@@ -203,7 +204,7 @@ ATTACKS = (
     Attack(
         "a dead attempt's token at the store",
         AGENTS,
-        "test_a_token_ends_within_a_second_of_its_attempt_where_the_platform_ended_that",
+        "test_a_token_ends_soon_after_its_attempt_where_the_platform_ended_that",
         "attempts' tokens",
     ),
     Attack(
@@ -236,7 +237,7 @@ ATTACKS = (
         "test_the_stores_url_is_shown_without_its_token_in_a_pipe_and_at_a_terminal",
         "no token in output",
     ),
-    Attack("Postgres without its password", ROLES, "test_nobody_connects_without_the_password", "Postgres: scram"),
+    Attack("Postgres without its password", ROLES, "test_no_role_connects_without_the_password", "Postgres: scram"),
     Attack("COPY FROM PROGRAM and the like", ROLES, "test_the_role_of_the_services_is_refused", "Postgres: roles"),
     Attack(
         "COPY FROM PROGRAM by the owner",
@@ -279,8 +280,8 @@ def lines(made: Iterable[Mapping[str, Any]]) -> list[str]:
     shown = [f"{'attack on a service':44} {'tries':>5} {'held':5} {'refused by':24} without that"]
     for row in made:
         held, without = "held" if row["held"] else "NOT", row["succeeds_without"]
-        told = "-" if without is None else f"{without} of {row['tries']} succeed"
-        shown.append(f"{row['attack']:44} {row['tries']:5} {held:5} {row['refused_by']:24} {told}")
+        outcome = "-" if without is None else f"{without} of {row['tries']} succeed"
+        shown.append(f"{row['attack']:44} {row['tries']:5} {held:5} {row['refused_by']:24} {outcome}")
     return shown
 
 

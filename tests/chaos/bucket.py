@@ -23,7 +23,7 @@ def s3_server() -> Generator[str]:
         port = free.getsockname()[1]
     url = f"http://127.0.0.1:{port}"
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    told = {
+    environment = {
         "AWS_ENDPOINT_URL": url,
         "AWS_ACCESS_KEY_ID": "AKIAEXAMPLE",
         "AWS_SECRET_ACCESS_KEY": "hush-hush-hush",
@@ -33,7 +33,7 @@ def s3_server() -> Generator[str]:
     try:
         wait_until_it_answers(url)
         urlopen(Request(f"{url}/{BUCKET}", method="PUT")).close()
-        with mock.patch.dict(os.environ, told):
+        with mock.patch.dict(os.environ, environment):
             yield url
     finally:
         process.kill()

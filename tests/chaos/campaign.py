@@ -25,7 +25,7 @@ from tests.chaos.stack import FAST, ChaosStack, Outcome, Parts, chaos_stack, ope
 
 AWAY = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
 STEPS = 12
-LOOK_SECONDS = 0.2
+POLL_SECONDS = 0.2
 """Between two looks at what is done."""
 PROGRESS = """
 select (select count(*) from attempts where status = 'succeeded')
@@ -80,11 +80,11 @@ async def campaign(
             break
     if injection is not None:
         await injection
-    await _look_back(chaos, report)
+    await _compare_records(chaos, report)
     return report
 
 
-async def _look_back(chaos: ChaosStack, report: Report) -> None:
+async def _compare_records(chaos: ChaosStack, report: Report) -> None:
     """Compare all records after the last run."""
     await asyncio.wait_for(chaos.stack.wait_ready(), chaos.parts.run_seconds)
     report.broken_invariants += [str(broken) for broken in await check_store(chaos.database)]
@@ -194,7 +194,7 @@ class Bursts:
             if self.over and until == float("inf"):
                 until = time.monotonic() + chaos.parts.run_seconds
             self.seen(await _progress(chaos), time.monotonic())
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
 
 
 class Repeated:
@@ -227,7 +227,7 @@ async def _watch(chaos: ChaosStack, report: Report, fault: Fault, bursts: Bursts
             at = time.monotonic()
             report.recovered(str(fault), at - began, bursts.fault_seconds(at) - earlier_seconds)
             return
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(POLL_SECONDS)
 
 
 def _are_back(chaos: ChaosStack, fault: Fault) -> bool:
@@ -253,7 +253,7 @@ async def _ask(chaos: ChaosStack, query: str, *values: object) -> Any:
 
 
 async def _ended(chaos: ChaosStack, run: str) -> None:
-    """Wait for a run through outages of those that would tell."""
+    """Wait for a run through outages of the services that report it."""
     async with asyncio.timeout(chaos.parts.run_seconds):
         while True:
             if await _ask(chaos, "select status from runs where run = $1", run) not in (None, "running"):

@@ -36,11 +36,11 @@ async def version_is_recorded(chaos: ChaosStack, run: str, version: int) -> None
     await eventually(check, PATIENCE_SECONDS)
 
 
-async def process_died_at(chaos: ChaosStack, place: FaultPoint) -> None:
+async def process_died_at(chaos: ChaosStack, point: FaultPoint) -> None:
     async def check() -> bool:
-        return not is_armed(chaos.faults, place)
+        return not is_armed(chaos.faults, point)
 
-    arm(chaos.faults, place)
+    arm(chaos.faults, point)
     await eventually(check, PATIENCE_SECONDS)
 
 
@@ -81,7 +81,7 @@ async def has_ended(keeper: ProcessSupervisor) -> bool:
 async def gpu_worker(chaos: ChaosStack, home: Path, host: str) -> AsyncGenerator[Process]:
     """A GPU worker elsewhere: another home, another name, the same Postgres and Temporal."""
     settings = chaos.stack.settings
-    told = {
+    environment = {
         "RELIGHT_HOME": str(home),
         "RELIGHT_GPU_HOST": host,
         "RELIGHT_DATA_ROOT": str(settings.data_root),
@@ -91,7 +91,10 @@ async def gpu_worker(chaos: ChaosStack, home: Path, host: str) -> AsyncGenerator
     }
     with (home / "gpu-worker.log").open("wb") as log:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "relight.cli", "gpu-worker"), stdout=log, stderr=log, env={**os.environ, **told}
+            *(sys.executable, "-m", "relight.cli", "gpu-worker"),
+            stdout=log,
+            stderr=log,
+            env={**os.environ, **environment},
         )
     try:
         yield process

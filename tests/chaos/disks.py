@@ -25,7 +25,7 @@ class Disk:
     folder: Path
 
     def fill(self) -> None:
-        """Leave no room: it becomes as small as what it holds."""
+        """Leave no space: it becomes as small as what it holds."""
         for _ in range(TRIES):  # what is written between the look and the change makes the change fail
             with suppress(subprocess.CalledProcessError):
                 self._resize(self.used_bytes + SPARE_BYTES)
@@ -33,14 +33,14 @@ class Disk:
         raise AssertionError(f"the disk of {self.name} can't be made full")
 
     def free(self) -> None:
-        """Give the room back."""
+        """Give the space back."""
         self._resize(SIZE_BYTES)
 
     @property
     def used_bytes(self) -> int:
         """What it holds."""
-        told = os.statvfs(self.folder)
-        return (told.f_blocks - told.f_bfree) * told.f_frsize
+        status = os.statvfs(self.folder)
+        return (status.f_blocks - status.f_bfree) * status.f_frsize
 
     def _resize(self, size_bytes: int) -> None:
         command = ["mount", "-o", f"remount,size={size_bytes}", str(self.folder)]

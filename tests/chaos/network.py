@@ -244,14 +244,14 @@ class Network:
         self._learn(settings)
         passwords = settings.home / PASSWORD_FILE
         postgres = f"postgresql://{SERVICE}@{{}}/postgres?sslmode=disable&passfile={passwords}"
-        told = {
+        addresses = {
             f"{title}->store": ("RELIGHT_STORE_URL", "http://{}"),
             f"{title}->temporal": ("TEMPORAL_ADDRESS", "{}"),
             f"{title}->postgres": ("RELIGHT_POSTGRES_URL", postgres),
         }
         roads = {
             variable: pattern.format(f"{LOOPBACK}:{self.edges[name].port}")
-            for name, (variable, pattern) in told.items()
+            for name, (variable, pattern) in addresses.items()
             if name in self.edges
         }
         if title != "gateway":  # the store hands it to agents

@@ -118,7 +118,7 @@ class ChaosStack:
     database: Database
     client: Client
     faults: Path
-    """Where a place is armed."""
+    """Where a fault point is armed."""
     said: Path
     """What the agents wrote down."""
     disks: Mapping[str, Disk]
@@ -208,12 +208,12 @@ async def chaos_stack(
     armed.mkdir()
     said.mkdir()
     parts.prepare(folder)
-    told = {faults.VARIABLE: str(armed), agents.LEDGER: str(said), **parts.environment}
+    environment = {faults.VARIABLE: str(armed), agents.LEDGER: str(said), **parts.environment}
     flags = {"data_root": folder, "home": home}
     if network is not None:
         options["overrides"] = network.overrides
     options["runner_flags"] = ["--env", agents.LEDGER, "--allow-path", str(said), *options.get("runner_flags", ())]
-    with mock.patch.dict(os.environ, told), mounted(home) as disks:
+    with mock.patch.dict(os.environ, environment), mounted(home) as disks:
         stack = EmbeddedStack(home, agents=[parts.agent], flags=flags, **options)
         async with stack:
             watches = _clocks(stack, folder) if clocks and may_jump() else {}

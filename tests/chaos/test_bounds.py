@@ -54,7 +54,7 @@ async def reached(chaos: ChaosStack, step: int) -> None:
         await asyncio.sleep(0.2)
 
 
-@pytest.mark.parametrize(("steps", "tasks"), [(60, 2), pytest.param(2000, 4, marks=LONG)])
+@pytest.mark.parametrize(("steps", "tasks"), [(45, 2), pytest.param(2000, 4, marks=LONG)])
 async def test_a_long_run_holds_no_more_resources_at_its_end_than_after_its_warm_up(steps: int, tasks: int) -> None:
     with open_folder() as folder:
         async with chaos_stack(folder) as chaos:

@@ -49,7 +49,7 @@ async def undisturbed(chaos: ChaosStack) -> Outcome:
     return await chaos.outcome("undisturbed")
 
 
-async def place_of(chaos: ChaosStack, run: str, kind: str, version: int | None = None) -> str:
+async def location_of(chaos: ChaosStack, run: str, kind: str, version: int | None = None) -> str:
     """Where a version lies; the newest that has one, by default."""
     query = (
         f"select {kind}_path from policy_versions where run = $1 and version > 0 and {kind}_path is not null"
@@ -82,9 +82,9 @@ async def test_with_a_checkpoint_every_third_step_a_run_continues_between_them(
     chaos: ChaosStack, undisturbed: Outcome
 ) -> None:
     handle = await chaos.start("every-third", STEPS, checkpoint_every=3)
-    for version, place in ((1, FaultPoint.TRAINED), (4, FaultPoint.SAVED)):
+    for version, point in ((1, FaultPoint.TRAINED), (4, FaultPoint.SAVED)):
         await version_is_recorded(chaos, "every-third", version)
-        await process_died_at(chaos, place)
+        await process_died_at(chaos, point)
     await handle.result()
     assert await chaos.outcome("every-third") == undisturbed
     assert await stored(chaos, "every-third") == {"checkpoint": [6, 8], "export": [6, 7, 8]}
@@ -105,8 +105,8 @@ async def test_a_damaged_checkpoint_and_a_damaged_export_cost_nothing_but_time(
     await version_is_recorded(chaos, run, 4)
     gpu_worker = chaos.stack.process("gpu-worker")
     pid = chaos.stack.kill("gpu-worker", signal.SIGSTOP)
-    damage(Path(await place_of(chaos, run, "checkpoint")) / "optimizer.json")
-    damage(Path(await place_of(chaos, run, "export")) / "model.safetensors")
+    damage(Path(await location_of(chaos, run, "checkpoint")) / "optimizer.json")
+    damage(Path(await location_of(chaos, run, "export")) / "model.safetensors")
     os.kill(pid, signal.SIGKILL)
     await handle.result()
     assert gpu_worker.restarts
@@ -133,7 +133,7 @@ async def test_a_run_keeps_its_checkpoints_in_object_storage_and_leaves_no_incom
     assert await chaos.outcome("in-a-bucket") == undisturbed
     assert await stored(chaos, "in-a-bucket") == {"checkpoint": [3, 6, 8], "export": [3, 6, 7, 8]}
     assert await in_storage(chaos, "in-a-bucket") == {
-        await place_of(chaos, "in-a-bucket", kind, version)
+        await location_of(chaos, "in-a-bucket", kind, version)
         for kind, versions in (await stored(chaos, "in-a-bucket")).items()
         for version in versions
     }

@@ -40,7 +40,7 @@ async def undisturbed(chaos: ChaosStack) -> Outcome:
 
 
 async def seen(chaos: ChaosStack, run: str) -> bool:
-    """The run has come to wait: for room, as its row says."""
+    """The run has come to wait: for space, as its row says."""
     waiting = await chaos.database.pool.fetchval("select waiting_for from runs where run = $1", run)
     return "is full" in str(waiting)
 
@@ -73,8 +73,8 @@ async def shown(chaos: ChaosStack, run: str) -> dict[str, Any]:
     """What `relight status RUN` tells."""
     command = [sys.executable, "-m", "relight.cli", "status", run, "--json", "--home", str(chaos.stack.home)]
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
-    told, _ = await process.communicate()
-    return json.loads(told)
+    output, _ = await process.communicate()
+    return json.loads(output)
 
 
 def whole_directories(runs: Path) -> list[Path]:

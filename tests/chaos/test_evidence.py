@@ -40,6 +40,6 @@ def test_a_report_shows_its_figures_beside_those_without_faults() -> None:
     lines = table([calm, faulty]).splitlines()
     assert lines[1].split()[-6:] == ["1", "of", "1", "1", "of", "2"]
     assert ["kill", "runner", "2", "3", "2.0", "3.0", "0.5"] in [line.split() for line in lines]
-    told = json.loads(json.dumps(faulty.as_json()))
-    assert told["faults"] == {"kill runner": 2}
-    assert told["by_process"]["runner"] == {"times": 2, "median": 2.0, "worst": 3.0}
+    as_json = json.loads(json.dumps(faulty.as_json()))
+    assert as_json["faults"] == {"kill runner": 2}
+    assert as_json["by_process"]["runner"] == {"times": 2, "median": 2.0, "worst": 3.0}

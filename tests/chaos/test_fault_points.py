@@ -1,10 +1,10 @@
-"""Each named place kills its process once, and the run ends as if nothing had happened."""
+"""Each fault point kills its process once, and the run ends as if nothing had happened."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 
 import pytest
 import pytest_asyncio
@@ -19,7 +19,7 @@ from tests.chaos.stack import ChaosStack, Outcome, chaos_stack, open_folder
 
 STEPS = 14
 REFERENCE = "undisturbed"
-PLACES = {
+POINTS = {
     "store": [FaultPoint.OPENED, FaultPoint.FINISHED, FaultPoint.GENERATION_COMMITTED],
     "gateway": [FaultPoint.CALL_COMMITTED, FaultPoint.ANSWER_SENT],
     "runner": [FaultPoint.ATTEMPT_KNOWN, FaultPoint.AGENT_ENDED, FaultPoint.ATTEMPT_RECORDED],
@@ -58,8 +58,8 @@ async def undisturbed(chaos: ChaosStack) -> Outcome:
 
 def test_every_fault_point_is_reached() -> None:
     elsewhere = {FaultPoint.UPLOADING}  # in test_checkpoints.py: this run's storage is a directory
-    of_cancels = {place for place, _ in CANCELS}
-    assert {place for places in PLACES.values() for place in places} | elsewhere | of_cancels == set(FaultPoint)
+    of_cancels = {point for point, _ in CANCELS}
+    assert {point for points in POINTS.values() for point in points} | elsewhere | of_cancels == set(FaultPoint)
 
 
 @pytest.mark.asyncio(loop_scope="module")
@@ -74,25 +74,27 @@ async def test_two_runs_without_faults_are_equal_bit_for_bit(chaos: ChaosStack, 
 
 
 @pytest.mark.asyncio(loop_scope="module")
-@pytest.mark.parametrize("process", PLACES)
+@pytest.mark.parametrize("processes", [("store", "gateway", "runner", "orchestrator"), ("gpu-worker",)], ids="-".join)
 async def test_a_run_has_the_same_result_whichever_fault_point_kills_its_processes(
-    chaos: ChaosStack, undisturbed: Outcome, process: str
+    chaos: ChaosStack, undisturbed: Outcome, processes: Sequence[str]
 ) -> None:
-    run = f"killed-{process}"
-    restarts = chaos.stack.process(process).restarts
+    run = f"killed-{processes[0]}"
+    restarts = {process: chaos.stack.process(process).restarts for process in processes}
     handle = await chaos.start(run, STEPS)
-    for place in PLACES[process]:
-        await kill_at(chaos, run, place)
+    for process in processes:
+        for point in POINTS[process]:
+            await kill_at(chaos, run, point)
     await handle.result()
-    assert chaos.stack.process(process).restarts - restarts == len(PLACES[process])
+    since = {process: chaos.stack.process(process).restarts - restarts[process] for process in processes}
+    assert since == {process: len(POINTS[process]) for process in processes}
     assert await chaos.outcome(run) == undisturbed
 
 
-async def kill_at(chaos: ChaosStack, run: str, place: FaultPoint) -> None:
+async def kill_at(chaos: ChaosStack, run: str, point: FaultPoint) -> None:
     """Arm the point, and return when a process has died there and the run has progressed since."""
-    arm(chaos.faults, place)
+    arm(chaos.faults, point)
     async with asyncio.timeout(90):
-        while is_armed(chaos.faults, place):  # noqa: ASYNC110  # a file
+        while is_armed(chaos.faults, point):  # noqa: ASYNC110  # a file
             await asyncio.sleep(0.05)
         recorded = await chaos.recorded(run)
         while await chaos.recorded(run) == recorded < STEPS:  # noqa: ASYNC110  # a row
@@ -100,20 +102,20 @@ async def kill_at(chaos: ChaosStack, run: str, place: FaultPoint) -> None:
 
 
 @pytest.mark.asyncio(loop_scope="module")
-@pytest.mark.parametrize(("place", "way"), CANCELS)
+@pytest.mark.parametrize(("point", "way"), CANCELS)
 async def test_rule_20_a_recorded_cancel_ends_its_run_whichever_process_dies(
-    chaos: ChaosStack, place: FaultPoint, way: str
+    chaos: ChaosStack, point: FaultPoint, way: str
 ) -> None:
-    run = f"{place}-{way}"
+    run = f"{point}-{way}"
     await chaos.start(run, 500)
     await until_sampling(chaos, run)
-    arm(chaos.faults, place)
+    arm(chaos.faults, point)
     if way == "http":
-        await cancel(chaos, run, lost=place is FaultPoint.CANCEL_WRITTEN)
+        await cancel(chaos, run, lost=point is FaultPoint.CANCEL_WRITTEN)
     else:
         await send_command(chaos.client, run, names.CANCEL, {"actor": "ada"})
     await ends_cancelled(chaos, run)
-    assert not is_armed(chaos.faults, place)
+    assert not is_armed(chaos.faults, point)
 
 
 @pytest.mark.asyncio(loop_scope="module")

@@ -213,8 +213,8 @@ async def signal_again(chaos: ChaosStack, handle: WorkflowHandle[object, object]
     """Send every signal that a workflow has had once more; returns how many."""
     kind = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED
     events = [event async for event in handle.fetch_history_events() if event.event_type == kind]
-    told = [event.workflow_execution_signaled_event_attributes for event in events]
-    unique = {(signalled.signal_name, signalled.input.SerializeToString()): signalled for signalled in told}
+    signals = [event.workflow_execution_signaled_event_attributes for event in events]
+    unique = {(signalled.signal_name, signalled.input.SerializeToString()): signalled for signalled in signals}
     for signalled in unique.values():
         values = await chaos.client.data_converter.decode(list(signalled.input.payloads))
         try:

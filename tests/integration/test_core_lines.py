@@ -37,9 +37,9 @@ async def test_messages_of_temporals_core_about_a_server_that_is_down_go_to_the_
     with pytest.raises(RPCError):
         await client.get_workflow_handle("any").describe(rpc_timeout=timedelta(seconds=5))
     core.removeHandler(kept)
-    told = [LineFormatter().format(record) for record in caplog.records if record.name.startswith("temporalio.core")]
-    assert any("warning temporal_core" in line and "describe_workflow_execution retried" in line for line in told)
-    assert all(line.isprintable() and "Status {" not in line for line in told)
+    lines = [LineFormatter().format(record) for record in caplog.records if record.name.startswith("temporalio.core")]
+    assert any("warning temporal_core" in line and "describe_workflow_execution retried" in line for line in lines)
+    assert all(line.isprintable() and "Status {" not in line for line in lines)
     assert capfd.readouterr().err == ""
     written = (tmp_path / "logs" / "commands.log").read_text().splitlines()
     assert any("describe_workflow_execution retried" in line for line in written)

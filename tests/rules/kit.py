@@ -43,11 +43,11 @@ class ManualRun:
         self.file = file
         self.epoch = 1
 
-    def place(self, step: int) -> StepInput:
+    def step_input(self, step: int) -> StepInput:
         return StepInput(run=self.name, epoch=self.epoch, step=step)
 
     async def plan(self, step: int) -> StepPlan:
-        return await plans.plan_step(self.database, self.place(step))
+        return await plans.plan_step(self.database, self.step_input(step))
 
     async def change(self, action: str, value: Any) -> ChangeResult:
         request = ChangeInput(

@@ -15,7 +15,7 @@ async def test_a_rollout_that_kills_its_process_is_isolated_and_quarantined_afte
     run = await begin(database, tmp_path, "poison", isolation="shared")
     await run.plan(1)
     rollout, neighbour, *_ = [row["rollout_id"] for row in await run.rollouts(1)]
-    alone = [(await run.opened(rollout)).alone for _ in range(5)]  # each opening buries the one before
+    alone = [(await run.opened(rollout)).alone for _ in range(5)]  # each opening ends the one before
     assert alone == [False, False, True, True, True]
     assert (await run.open(rollout)).state == "finished"
     row = (await run.rollouts(1))[0]

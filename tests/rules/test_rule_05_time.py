@@ -59,7 +59,7 @@ async def test_rollouts_that_waited_in_a_queue_and_a_pause_for_longer_than_their
                 return progress["phase"] == "paused"
 
             await eventually(let_in)
-            await asyncio.sleep(2)
+            await asyncio.sleep(2)  # longer than its rollouts may take
             await handle.execute_update("resume", {})
             await handle.result()
         limits = await scheduled(temporal.get_workflow_handle("rollout/patient-s0001-g00-i0"))

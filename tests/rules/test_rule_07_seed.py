@@ -56,7 +56,7 @@ async def test_every_evaluation_has_the_same_seeds_and_none_of_the_training(data
     run = await begin(database, tmp_path, "drawn", evaluation={"samples": 2, "limit": 3})
     await run.plan(1)
     for version in (0, 1):
-        await plans.plan_evaluation(database, run.place(version))
+        await plans.plan_evaluation(database, run.step_input(version))
     given, trained = [
         [await seeds(run, await run.opened(row["rollout_id"])) for row in await run.rollouts(version, "eval")]
         for version in (0, 1)

@@ -20,19 +20,19 @@ async def test_versions_steps_and_evaluations_are_numbered_by_the_rule_and_a_ste
         await run.plan(1)
         await run.play_all(1)
         await run.advance(1)
-        await host.update(run.place(1))
-        await plans.plan_evaluation(database, run.place(1))
+        await host.update(run.step_input(1))
+        await plans.plan_evaluation(database, run.step_input(1))
         first, *rest = await run.rollouts(1, "eval")
         await run.play(first["rollout_id"], failure=FailureClass.TIMEOUT)
         for row in rest:
             await run.play(row["rollout_id"], 0.5)
         await run.advance(1, kind="eval")
-        evaluation = await plans.record_evaluation(database, run.place(1))
+        evaluation = await plans.record_evaluation(database, run.step_input(1))
         await run.plan(2)
         for row in await run.rollouts(2):
             await run.play(row["rollout_id"], failure=FailureClass.AGENT_ERROR)
         await run.advance(2)
-        await host.update(run.place(2))
+        await host.update(run.step_input(2))
     rows = await database.pool.fetch("select version, weights_hash from policy_versions order by version")
     given, trained, kept = [row["weights_hash"] for row in rows]
     assert [row["version"] for row in rows] == [0, 1, 2]

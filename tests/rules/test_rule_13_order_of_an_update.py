@@ -24,9 +24,9 @@ async def test_what_an_update_measured_is_kept_where_its_worker_dies_before_the_
     run = await begin(database, tmp_path, "measured")
     dying: list[Any] = [FaultPoint.VERSION_RECORDED]
 
-    def reach(place: Any) -> None:
-        if place in dying:
-            dying.remove(place)
+    def reach(step_input: Any) -> None:
+        if step_input in dying:
+            dying.remove(step_input)
             raise Died
 
     monkeypatch.setattr(policy_update, "fault_point", reach)
@@ -35,8 +35,8 @@ async def test_what_an_update_measured_is_kept_where_its_worker_dies_before_the_
         await run.play_all(1)
         assert (await run.advance(1)).report
         with pytest.raises(Died):
-            await host.update(run.place(1))
-        result = await host.update(run.place(1))
+            await host.update(run.step_input(1))
+        result = await host.update(run.step_input(1))
     row = await database.pool.fetchrow("select status, metrics from steps where run = 'measured' and step = 1")
     assert (row["status"], result.version) == ("recorded", 1)
     assert {"loss", "rollouts", "reward_mean"} <= row["metrics"].keys()

@@ -25,9 +25,9 @@ class Outage:
         self.errors: list[Exception] = []
         self.over = asyncio.Event()
         self.real = engine_supervisor.newest_version
-        monkeypatch.setattr(engine_supervisor, "newest_version", self.look)
+        monkeypatch.setattr(engine_supervisor, "newest_version", self.newest_version)
 
-    async def look(self, db: Database, run: str) -> Any:
+    async def newest_version(self, db: Database, run: str) -> Any:
         if self.errors:
             error = self.errors.pop()
             if not self.errors:
@@ -48,7 +48,7 @@ async def test_an_engine_keeps_serving_while_postgres_is_down_and_loads_new_vers
         await run.plan(1)
         await run.play_all(1)
         await run.advance(1)
-        await asyncio.wait_for(host.update(run.place(1)), 60)
+        await asyncio.wait_for(host.update(run.step_input(1)), 60)
         assert pid_of_engine(host) == engine
     versions = await database.pool.fetch("select version from engine_loads where run = 'served' order by load")
     assert [row["version"] for row in versions if row["version"]] == [1]
@@ -64,7 +64,7 @@ async def test_an_engine_that_ends_for_any_reason_is_replaced_by_one_with_the_ne
         await run.plan(1)
         await run.play_all(1)
         await run.advance(1)
-        await host.update(run.place(1))
+        await host.update(run.step_input(1))
         engine = pid_of_engine(host)
         if cause == "the engine is killed":
             os.kill(engine, signal.SIGKILL)

@@ -38,7 +38,7 @@ async def train(
                 if disturbed:
                     await database.pool.execute("update training_rows set weight = 2 where run = $1", name)
                 await kill(host.service.trainer)
-            await host.update(run.place(step))
+            await host.update(run.step_input(step))
             await run.change("set_hyperparameters", {"learning_rate": step / 100})
     return run
 

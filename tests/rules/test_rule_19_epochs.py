@@ -29,19 +29,19 @@ from relight.worker.orchestrator import activities_of
 from tests.rules.kit import begin
 from tests.support.orchestration import write_tasks
 
-PLACE: dict[str, Any] = {"run": "driven", "epoch": 1}
+DRIVEN: dict[str, Any] = {"run": "driven", "epoch": 1}
 REFUSED: dict[str, Any] = {
-    "check_runners": CheckInput(**PLACE, agent="echo", runner_queue="relight-runner"),
-    "advance_preflight": RunRequest(**PLACE),
-    "plan_step": StepInput(**PLACE, step=2),
-    "plan_evaluation": StepInput(**PLACE, step=0),
-    "record_evaluation": StepInput(**PLACE, step=0),
-    "advance_batch": NextRolloutsInput(**PLACE, step=1, batch=0),
-    "close_rollout": CloseRolloutInput(**PLACE, rollout_id="driven-s0001-g00-i0"),
-    "change_run": ChangeInput(**PLACE, action="pause", actor="late", request_key="late", value={}),
-    "finish_run": FinishInput(**PLACE, status="failed"),
-    "claim_gpu": RunRequest(**PLACE),
-    "update_policy": StepInput(**PLACE, step=1),
+    "check_runners": CheckInput(**DRIVEN, agent="echo", runner_queue="relight-runner"),
+    "advance_preflight": RunRequest(**DRIVEN),
+    "plan_step": StepInput(**DRIVEN, step=2),
+    "plan_evaluation": StepInput(**DRIVEN, step=0),
+    "record_evaluation": StepInput(**DRIVEN, step=0),
+    "advance_batch": NextRolloutsInput(**DRIVEN, step=1, batch=0),
+    "close_rollout": CloseRolloutInput(**DRIVEN, rollout_id="driven-s0001-g00-i0"),
+    "change_run": ChangeInput(**DRIVEN, action="pause", actor="late", request_key="late", value={}),
+    "finish_run": FinishInput(**DRIVEN, status="failed"),
+    "claim_gpu": RunRequest(**DRIVEN),
+    "update_policy": StepInput(**DRIVEN, step=1),
 }
 OTHERWISE = {
     "begin_run": "makes the epoch",

@@ -148,10 +148,10 @@ async def test_a_workflow_reads_a_cancel_from_the_row_and_only_a_resume_lifts_it
     write_tasks(tmp_path)
     updating, go = asyncio.Event(), asyncio.Event()
 
-    async def begin_later(db: Database, place: StepInput) -> None:
+    async def begin_later(db: Database, step_input: StepInput) -> None:
         updating.set()
         await go.wait()
-        await begin_update(db, place)
+        await begin_update(db, step_input)
 
     monkeypatch.setattr(orchestration, "begin_update", begin_later)
     operator = Operator(temporal, RunViews(database), names.ORCHESTRATOR_QUEUE)
@@ -231,10 +231,10 @@ async def test_a_cancel_through_temporal_holds_even_if_the_update_in_progress_en
     write_tasks(tmp_path)
     updating, go = asyncio.Event(), asyncio.Event()
 
-    async def begin_later(db: Database, place: StepInput) -> None:
+    async def begin_later(db: Database, step_input: StepInput) -> None:
         updating.set()
         await go.wait()
-        await begin_update(db, place)
+        await begin_update(db, step_input)
 
     monkeypatch.setattr(orchestration, "begin_update", begin_later)
     async with cluster(temporal, database, tmp_path) as stack:

@@ -21,7 +21,7 @@ EVALUATION, EVALUATION_BATCH = names.evaluation_id(RUN, 0), names.evaluation_bat
 LAST_EVALUATION = names.evaluation_id(RUN, 2)
 BATCH = names.batch_id(RUN, 1, 0)
 CANCELLED, BACKING_OFF, FIRST_LOST, LAST_LOST, TAKEN = (
-    names.planned_rollout_id(RUN, 1, *place, False) for place in ((0, 0), (0, 1), (0, 2), (0, 3), (1, 0))
+    names.planned_rollout_id(RUN, 1, *numbers, False) for numbers in ((0, 0), (0, 1), (0, 2), (0, 3), (1, 0))
 )
 EVALUATED = names.planned_rollout_id(RUN, 2, 0, 0, True)
 STOPPED_RUN = "stopped"

@@ -27,6 +27,15 @@ from tests.support.store_service import TOKEN, memory_service, store_service
 
 KINDS = ("memory", "postgres", "http", "memory-http")
 GATEWAY = "http://gateway"
+AGE = """
+with aged as (
+    update rollouts set created_at = created_at - make_interval(secs => $2) where rollout_id = $1
+)
+update attempts set started_at = started_at - make_interval(secs => $2),
+    last_heartbeat = last_heartbeat - make_interval(secs => $2),
+    lease_until = lease_until - make_interval(secs => $2)
+where rollout_id = $1 and ended_at is null
+"""
 
 
 class LightningKit(ABC):
@@ -37,6 +46,10 @@ class LightningKit(ABC):
     @abstractmethod
     async def sweep(self) -> None:
         """Look once for attempts whose deadline has passed."""
+
+    @abstractmethod
+    async def age(self, rollout_id: str, seconds: float = 61.0) -> None:
+        """As if the rollout was created, and its attempt began and last sent something, that much earlier."""
 
     @abstractmethod
     def elsewhere(self) -> AbstractAsyncContextManager[LightningStore]:
@@ -82,6 +95,13 @@ class MemoryLightningKit(LightningKit):
     async def sweep(self) -> None:
         await self.memory.sweep()
 
+    async def age(self, rollout_id: str, seconds: float = 61.0) -> None:
+        row = self.memory.tables.rollouts[rollout_id]
+        row.start_time -= seconds
+        if attempt := row.newest:
+            attempt.start_time -= seconds
+            attempt.last_heartbeat_time = attempt.last_heartbeat_time and attempt.last_heartbeat_time - seconds
+
     @asynccontextmanager
     async def elsewhere(self) -> AsyncGenerator[LightningStore]:
         yield self.memory
@@ -123,6 +143,9 @@ class PostgresLightningKit(LightningKit):
 
     async def sweep(self) -> None:
         await sweep(self.database)
+
+    async def age(self, rollout_id: str, seconds: float = 61.0) -> None:
+        await self.database.pool.execute(AGE, rollout_id, seconds)
 
     @asynccontextmanager
     async def elsewhere(self) -> AsyncGenerator[LightningStore]:

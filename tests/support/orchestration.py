@@ -145,25 +145,27 @@ class ScriptedGpuHost:
         return request
 
     @activity.defn(name=names.UPDATE_POLICY)
-    async def update_policy(self, place: StepInput) -> UpdateResult:
-        if error := self.fail(place.step):
+    async def update_policy(self, step_input: StepInput) -> UpdateResult:
+        if error := self.fail(step_input.step):
             raise error
-        await begin_update(self.database, place)
-        plan = ResolvedPlan.model_validate((await get_step(self.database, place.run, place.step))["plan"])
-        candidates = await read_candidates(self.database, place.run, place.step, plan)
+        await begin_update(self.database, step_input)
+        plan = ResolvedPlan.model_validate((await get_step(self.database, step_input.run, step_input.step))["plan"])
+        candidates = await read_candidates(self.database, step_input.run, step_input.step, plan)
         chosen = choose(candidates, plan.group_size, plan.failures.short_groups)
         samples = [Sample(candidate, candidate.reward or 0.0) for candidate in chosen]
-        await ledger.write_ledger(self.database, place.run, place.step, samples, [], {"rollouts": len(samples)})
-        self.updates[place.step] += 1
-        path = self.folder / f"{place.run}-{place.step}"
-        path.write_bytes(orjson.dumps(place.step))
-        lease = await self._lease(place.run)
-        version = Version(place.step, f"w{place.step}", str(path), str(path))
-        await ledger.record_version(self.database, place.run, version, lease, unchanged=not samples)
-        await ledger.record_step(self.database, place.run, place.step, {}, {"update": 0.0})
+        await ledger.write_ledger(
+            self.database, step_input.run, step_input.step, samples, [], {"rollouts": len(samples)}
+        )
+        self.updates[step_input.step] += 1
+        path = self.folder / f"{step_input.run}-{step_input.step}"
+        path.write_bytes(orjson.dumps(step_input.step))
+        lease = await self._lease(step_input.run)
+        version = Version(step_input.step, f"w{step_input.step}", str(path), str(path))
+        await ledger.record_version(self.database, step_input.run, version, lease, unchanged=not samples)
+        await ledger.record_step(self.database, step_input.run, step_input.step, {}, {"update": 0.0})
         rewards = [sample.candidate.reward or 0.0 for sample in samples]
         mean = sum(rewards) / len(rewards) if rewards else None
-        return UpdateResult(version=place.step, reward_mean=mean)
+        return UpdateResult(version=step_input.step, reward_mean=mean)
 
     async def _lease(self, run: str) -> tuple[str, str, int]:
         fence = await ledger.take_lease(self.database, f"policy/{run}", "scripted", 60)

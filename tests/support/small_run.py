@@ -66,23 +66,23 @@ class SmallRun:
 
     async def evaluate(self, version: int) -> None:
         """The held-out tasks."""
-        place = StepInput(run=self.run, epoch=self.epoch, step=version)
-        await plans.plan_evaluation(self.database, place)
+        step_input = StepInput(run=self.run, epoch=self.epoch, step=version)
+        await plans.plan_evaluation(self.database, step_input)
         for rollout_id in await self.open_rollouts():
             await self.play(rollout_id)
-        await plans.advance_batch(self.database, NextRolloutsInput(**place.model_dump(), kind="eval", batch=0))
-        await plans.record_evaluation(self.database, place)
+        await plans.advance_batch(self.database, NextRolloutsInput(**step_input.model_dump(), kind="eval", batch=0))
+        await plans.record_evaluation(self.database, step_input)
 
     async def sample(self, step: int) -> None:
         """Plan a step and play its rollouts; the first loses its process once, the last fails by itself."""
-        place = StepInput(run=self.run, epoch=self.epoch, step=step)
-        await plans.plan_step(self.database, place)
+        step_input = StepInput(run=self.run, epoch=self.epoch, step=step)
+        await plans.plan_step(self.database, step_input)
         *first, last = await self.open_rollouts()
         await opened(self.kit, first[0], execution="that dies")
         for rollout_id in first:
             await self.play(rollout_id)
         await finish(self.kit, await opened(self.kit, last), failure_class=FailureClass.AGENT_ERROR, message="no")
-        await plans.advance_batch(self.database, NextRolloutsInput(**place.model_dump(), batch=0))
+        await plans.advance_batch(self.database, NextRolloutsInput(**step_input.model_dump(), batch=0))
 
     async def open_rollouts(self) -> list[str]:
         """What is planned and has not ended."""

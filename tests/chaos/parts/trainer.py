@@ -65,9 +65,9 @@ class DeterministicTrainer:
 
     def train(self, version: int, rows: list[TrainingRow], numbers: bytes) -> None:
         self._expect_before(version)
-        told = [orjson.dumps(row.model_dump(exclude={"rollout_id", "attempt_id", "calls"})) for row in rows]
+        row_bytes = [orjson.dumps(row.model_dump(exclude={"rollout_id", "attempt_id", "calls"})) for row in rows]
         self.updates += 1
-        self.weights = weights.mixed(self.weights, numbers, str(self.updates).encode(), *told)
+        self.weights = weights.mixed(self.weights, numbers, str(self.updates).encode(), *row_bytes)
         self.version, self.loaded_from = version, "training"
 
     def save(self, export_dir: Path | None, checkpoint_dir: Path | None, meta: dict[str, Any]) -> Saved:

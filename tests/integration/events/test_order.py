@@ -61,14 +61,14 @@ async def written(database: Database, seed: int) -> AsyncGenerator[asyncio.Event
         yield done
 
 
-async def check(database: Database, told: list[tuple[int, str, str | None, str]]) -> None:
+async def check(database: Database, delivered: list[tuple[int, str, str | None, str]]) -> None:
     """Every event once; and of each rollout each status after the one before it."""
     there = {row[0] for row in await database.pool.fetch("select id from events")}
-    assert len(told) == len({event[0] for event in told})
-    assert {event[0] for event in told} == there
+    assert len(delivered) == len({event[0] for event in delivered})
+    assert {event[0] for event in delivered} == there
     assert len(there) > WRITERS * ROUNDS
     known: dict[str, str | None] = {}
-    for _, rollout_id, before, status in told:
+    for _, rollout_id, before, status in delivered:
         assert known.get(rollout_id) == before
         known[rollout_id] = status
 
@@ -82,23 +82,23 @@ async def test_a_reader_that_reconnects_gets_every_event_once(postgres_url: str,
     async with fresh_database(postgres_url, max_size=24) as database:
         store = await PostgresStore.create(database, "http://gateway")
         chance = random.Random(seed)
-        told: list[tuple[int, str, str | None, str]] = []
+        delivered: list[tuple[int, str, str | None, str]] = []
         cursor = str(await cursor_now(database))
         async with store_service(store, database) as url, asyncio.timeout(60), written(database, seed) as done:
-            while not done.is_set() or len(told) < await database.pool.fetchval("select count(*) from events"):
+            while not done.is_set() or len(delivered) < await database.pool.fetchval("select count(*) from events"):
                 events = follow_events(url, TOKEN, after=cursor, follow=chance.random() < 0.8)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(chance.random() * 0.2), aclosing(events):
                         async for event in events:
-                            told.append(short(event))
+                            delivered.append(short(event))
                             cursor = event.cursor
-        await check(database, told)
+        await check(database, delivered)
 
 
 async def test_a_reader_misses_nothing_when_the_service_restarts(postgres_url: str) -> None:
     async with fresh_database(postgres_url, max_size=24) as database:
         store = await PostgresStore.create(database, "http://gateway")
-        port, told = free_port(), list[tuple[int, str, str | None, str]]()
+        port, delivered = free_port(), list[tuple[int, str, str | None, str]]()
         cursor = str(await cursor_now(database))
 
         async def serve(until: Callable[[], Awaitable[object]]) -> None:
@@ -107,13 +107,13 @@ async def test_a_reader_misses_nothing_when_the_service_restarts(postgres_url: s
 
         async def follow(done: asyncio.Event) -> None:
             async for event in follow_events(f"http://127.0.0.1:{port}", TOKEN, after=cursor):
-                told.append(short(event))
-                if done.is_set() and len(told) == await database.pool.fetchval("select count(*) from events"):
+                delivered.append(short(event))
+                if done.is_set() and len(delivered) == await database.pool.fetchval("select count(*) from events"):
                     return
 
         async def enough(number: int) -> None:
             async def so_many() -> bool:
-                return len(told) >= number
+                return len(delivered) >= number
 
             await eventually(so_many)
 
@@ -122,7 +122,7 @@ async def test_a_reader_misses_nothing_when_the_service_restarts(postgres_url: s
             for number in (10, 50, 100):
                 await serve(lambda number=number: enough(number))
             await serve(lambda: following)
-        await check(database, told)
+        await check(database, delivered)
 
 
 @pytest.mark.parametrize("ring_events", [10_000, 5])
@@ -131,13 +131,13 @@ async def test_readers_of_the_ring_and_of_postgres_get_the_same_events(postgres_
     async with fresh_database(postgres_url, max_size=24) as database:
         tail = EventTail(database, poll_seconds=0.01, ring_events=ring_events)
         start = await cursor_now(database)
-        told: list[list[tuple[int, str, str | None, str]]] = [[] for _ in range(8)]
+        delivered: list[list[tuple[int, str, str | None, str]]] = [[] for _ in range(8)]
 
         async def follow(number: int) -> None:
             cursor, chance = start, random.Random(number)
             while True:
                 events, cursor = await tail.next_page(cursor, EVERYTHING)
-                told[number] += [short(StoreEvent.model_validate_json(event.json)) for event in events]
+                delivered[number] += [short(StoreEvent.model_validate_json(event.json)) for event in events]
                 await asyncio.sleep(chance.random() * 0.05)
 
         async with asyncio.timeout(60), tail.followed():
@@ -146,13 +146,13 @@ async def test_readers_of_the_ring_and_of_postgres_get_the_same_events(postgres_
                 pass
             total = await database.pool.fetchval("select count(*) from events")
 
-            async def all_told() -> bool:
-                return all(len(one) >= total for one in told)
+            async def all_delivered() -> bool:
+                return all(len(one) >= total for one in delivered)
 
-            await eventually(all_told)
+            await eventually(all_delivered)
             for reader in readers:
                 reader.cancel()
-        for one in told:
+        for one in delivered:
             await check(database, one)
         await tail.aclose()
         assert (tail.reads < 30) == (ring_events == 10_000)
@@ -177,14 +177,14 @@ async def test_an_event_is_sent_while_an_older_transaction_is_open(database: Dat
 async def test_pages_of_a_window_follow_each_other(database: Database) -> None:
     insert = "insert into rollouts (rollout_id, kind) select 'r' || n, 'external' from generate_series(1, 25) n"
     await database.pool.execute(insert)
-    cursor, told = EventCursor(BEGINNING), list[str | None]()
+    cursor, delivered = EventCursor(BEGINNING), list[str | None]()
     while True:
         events, cursor = await read_page(database, EventCursor.parse(str(cursor)), limit=10)
-        told += [event.rollout_id for event in events]
+        delivered += [event.rollout_id for event in events]
         if cursor.window is None:
             break
-        await database.pool.execute(f"insert into rollouts (rollout_id, kind) values ('x{len(told)}', 'external')")
-    assert told == [f"r{number}" for number in range(1, 26)]
+        await database.pool.execute(f"insert into rollouts (rollout_id, kind) values ('x{len(delivered)}', 'external')")
+    assert delivered == [f"r{number}" for number in range(1, 26)]
     events, _ = await read_page(database, cursor)
     assert [event.rollout_id for event in events] == ["x10", "x20"]
 

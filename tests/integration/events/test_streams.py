@@ -21,7 +21,6 @@ from relight.store.attempts.postgres import PostgresStore
 from relight.store.database import Database
 from relight.store.events.client import follow_events
 from relight.store.events.log import EventCursor, cursor_now, drop_events
-from relight.store_api import events as streams
 from relight.types.events import StoreEvent
 from tests.support.orchestration import eventually
 from tests.support.processes import store_process
@@ -48,15 +47,15 @@ async def there(url: str, **options: Any) -> list[StoreEvent]:
 
 async def test_a_stream_has_a_run_from_its_start_to_its_end(url: str, database: Database, tmp_path: Path) -> None:
     await play_small_run(database, tmp_path)
-    told = await there(url, run=RUN)
-    number = Counter(event.kind for event in told)
+    events = await there(url, run=RUN)
+    number = Counter(event.kind for event in events)
     assert {"rollout", "attempt", "run", "step", "version"} <= number.keys()
-    assert [event.step for event in told if event.kind == "version"] == [0, 1, 2]
-    steps = [(event.step, event.data["status"]) for event in told if event.kind == "step"]
+    assert [event.step for event in events if event.kind == "version"] == [0, 1, 2]
+    steps = [(event.step, event.data["status"]) for event in events if event.kind == "step"]
     assert [step for step, status in steps if status == "recorded"][-2:] == [1, 2]
-    runs = [event.data["status"] for event in told if event.kind == "run"]
+    runs = [event.data["status"] for event in events if event.kind == "run"]
     assert (runs[0], runs[-1]) == ("running", "finished")
-    rollout_id = next(event.rollout_id for event in told if event.kind == "rollout")
+    rollout_id = next(event.rollout_id for event in events if event.kind == "rollout")
     lives = [event for event in await there(url, rollout=rollout_id) if event.kind == "rollout"]
     assert [event.data["before"] for event in lives] == [None, *(event.data["status"] for event in lives[:-1])]
     assert lives[-1].data["status"] == "succeeded"
@@ -84,12 +83,12 @@ async def test_a_reader_that_was_disconnected_for_too_long_gets_a_gap_event_and_
     await database.pool.execute(INSERT, 1, 20)
     late = (await there(url))[-5].cursor
     assert await drop_events(database, keep_events=8) == 12
-    told = follow_events(url, TOKEN, after=early)
-    reset = await anext(told)
+    stream = follow_events(url, TOKEN, after=early)
+    reset = await anext(stream)
     assert (reset.kind, bool(reset.cursor)) == ("reset", True)
     await database.pool.execute(INSERT, 21, 21)
-    assert (await anext(told)).rollout_id == "r21"
-    await told.aclose()
+    assert (await anext(stream)).rollout_id == "r21"
+    await stream.aclose()
     kept = [event async for event in follow_events(url, TOKEN, after=late, follow=False)]
     assert [event.rollout_id for event in kept] == ["r17", "r18", "r19", "r20", "r21"]
     assert [event.kind for event in await there(url)] == ["reset"] + ["rollout"] * 9
@@ -106,9 +105,9 @@ async def test_events_of_another_server_are_deleted_and_its_cursors_start_again(
     await database.pool.execute(INSERT, 1, 2)
     await database.pool.execute("update events set xid = '4000000000' where rollout_id = 'r1'")
     cursor = EventCursor.parse("4000000001:4000000001:")
-    told = follow_events(url, TOKEN, after=str(cursor))
-    assert (await anext(told)).kind == "reset"
-    await told.aclose()
+    stream = follow_events(url, TOKEN, after=str(cursor))
+    assert (await anext(stream)).kind == "reset"
+    await stream.aclose()
     await database.execute("drop_foreign_events")
     assert [event.rollout_id for event in await there(url)] == ["r2"]
 
@@ -181,28 +180,29 @@ async def test_many_readers_are_served_by_few_queries(url: str, database: Databa
 
 async def test_a_reader_that_does_not_read_delays_no_other(url: str, database: Database) -> None:
     stalled = [await open_raw(url) for _ in range(20)]
-    told = follow_events(url, TOKEN, after=str(await cursor_now(database)))
+    stream = follow_events(url, TOKEN, after=str(await cursor_now(database)))
     total = 12_000
     async with asyncio.timeout(120):
         for first in range(1, total, 3000):
             await database.pool.execute(INSERT, first, first + 2999)
         for number in range(1, total + 1):
-            assert (await anext(told)).rollout_id == f"r{number}"
+            assert (await anext(stream)).rollout_id == f"r{number}"
         reader, _ = stalled[0]
         text = b""
         while b'"r12000"' not in text:
             text = text[-1000:] + await reader.read(1 << 16)
-    await told.aclose()
+    await stream.aclose()
     for _, writer in stalled:
         writer.close()
 
 
 async def test_streams_over_the_limit_of_a_service_are_refused(database: Database) -> None:
+    def prepare(app: FastAPI) -> None:
+        app.state.streams.max_streams = 2
+
     store = await PostgresStore.create(database, "http://gateway")
     async with AsyncExitStack() as stack:
-        patch = stack.enter_context(pytest.MonkeyPatch.context())
-        patch.setattr(streams.Streams.__init__, "__kwdefaults__", {"max_streams": 2})
-        url = await stack.enter_async_context(store_service(store, database))
+        url = await stack.enter_async_context(store_service(store, database, prepare=prepare))
         held = [await open_raw(url) for _ in range(2)]
         session = await stack.enter_async_context(aiohttp.ClientSession(headers=AUTHORIZATION))
         async with session.get(f"{url}/v1/relight/events") as answer:
@@ -229,12 +229,9 @@ async def test_a_service_that_is_stopped_ends_its_streams_and_waits(database_url
             for reader, _ in quiet:
                 await reader.readuntil(b'"r1"')
             await asyncio.sleep(0.2)  # the wait has no sign of its own
-            loop = asyncio.get_running_loop()
-            began = loop.time()
             os.kill(pid, signal.SIGTERM)
             answer = await waiting
             assert (answer.status, "Retry-After" in answer.headers) == (503, True)
             for reader, writer in quiet:
-                assert (await reader.read()).endswith(b"0\r\n\r\n")
+                assert (await reader.read()).endswith(b"0\r\n\r\n")  # it was ended, not cut off
                 writer.close()
-            assert loop.time() - began < 8  # its patience with requests under way is 10 s

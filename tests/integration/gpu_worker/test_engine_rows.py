@@ -63,7 +63,7 @@ async def test_an_engine_that_its_host_stops_is_shown_as_stopped_with_its_last_v
         await run.plan(1)
         await run.play_all(1)
         await run.advance(1)
-        await host.update(run.place(1))
+        await host.update(run.step_input(1))
         shown = (await RunViews(database).cluster()).engines[0]
         assert (shown.state, shown.version) == ("ready", 1)
         await host.release(RunRequest(run=run.name, epoch=run.epoch))

@@ -70,7 +70,7 @@ async def sampled_step(database: Database, folder: Path, **changes: Any) -> Asyn
 
 
 async def update(host: GpuHost, run: ManualRun) -> int:
-    return (await asyncio.wait_for(host.update(run.place(1)), 30)).version
+    return (await asyncio.wait_for(host.update(run.step_input(1)), 30)).version
 
 
 async def sample(host: GpuHost) -> None:
@@ -132,7 +132,7 @@ async def test_a_cancelled_trainers_turn_does_not_block_the_next_one_and_leaves_
 ) -> None:
     async with sampled_step(database, tmp_path, vllm={"enable_sleep_mode": True}) as (run, host):
         held = engine_faults.hold("sleep")
-        cancelled = asyncio.create_task(host.update(run.place(1)))
+        cancelled = asyncio.create_task(host.update(run.step_input(1)))
         await engine_faults.wait_for("sleep")
         cancelled.cancel()
         held.unlink()

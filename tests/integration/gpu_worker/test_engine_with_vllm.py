@@ -163,7 +163,7 @@ async def test_an_engine_that_failed_to_load_weights_samples_nothing_from_them(
 
 
 async def test_no_process_of_an_engine_remains_when_its_server_is_killed(engine: EngineProcess) -> None:
-    guard, server, *others = sorted(engine.pids)
+    supervisor, server, *others = sorted(engine.pids)
     assert others
     sockets = engine.socket_path.parent / "rpc"
     assert list(sockets.iterdir())
@@ -172,7 +172,7 @@ async def test_no_process_of_an_engine_remains_when_its_server_is_killed(engine:
         await engine.wait()
     assert engine.pids == []
     assert not engine.alive
-    assert guard not in engine.pids
+    assert supervisor not in engine.pids
     with pytest.raises(EngineError, match="can't reach the engine"):
         await engine.client.models()
     await engine.kill()

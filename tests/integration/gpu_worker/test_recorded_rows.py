@@ -33,7 +33,7 @@ async def weights_after(database: Database, folder: Path, name: str, *calls: dic
     run = await begin(database, folder, name, **OPEN)
     async with gpu_host(database, folder, run, f"host-of-{name}") as host:
         await play(run, *calls)
-        await host.update(run.place(1))
+        await host.update(run.step_input(1))
     version = await ledger.get_version(database, name, 1)
     assert version is not None
     return version.weights_hash

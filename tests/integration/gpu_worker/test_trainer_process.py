@@ -50,9 +50,11 @@ def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def trainer(model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[TrainerProcess]:
-    told: list[str] = []
-    trainer = await TrainerProcess.start(model_dir, tmp_path_factory.mktemp("work"), threads=1, on_progress=told.append)
-    assert told == ["importing torch", "importing verl", "loading the model"]
+    progress: list[str] = []
+    trainer = await TrainerProcess.start(
+        model_dir, tmp_path_factory.mktemp("work"), threads=1, on_progress=progress.append
+    )
+    assert progress == ["importing torch", "importing verl", "loading the model"]
     try:
         yield trainer
     finally:
@@ -191,14 +193,14 @@ async def test_another_process_continues_from_a_checkpoint_with_the_same_result_
 
         update = asyncio.create_task(other.train(3, make_rows(3, count=4000), NUMBERS, seed=9))
         await asyncio.sleep(0)
-        guard, process = sorted(other.pids)
+        supervisor, process = sorted(other.pids)
         os.kill(process, signal.SIGKILL)
         with pytest.raises(TrainerError, match=r"(?s)ended \(exit code 137\); end of .*trainer\.log"):
             await update
         assert not other.alive
         with pytest.raises(TrainerError, match="ended"):
             await other.state()
-        assert guard not in other.pids
+        assert supervisor not in other.pids
     finally:
         await other.kill()
     assert other.pids == []

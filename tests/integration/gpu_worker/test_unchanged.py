@@ -28,7 +28,7 @@ class ScriptedTrainer:
     def __init__(self, metrics: dict[str, float]) -> None:
         self.metrics = metrics
         self.version = 0
-        self.told: list[Mapping[str, Any]] = []
+        self.trained_with: list[Mapping[str, Any]] = []
 
     async def state(self) -> TrainerState:
         return TrainerState(self.version, "given", "cpu", 1)
@@ -36,7 +36,7 @@ class ScriptedTrainer:
     async def advantages(
         self, estimator: str, rewards: Sequence[float], groups: Sequence[str], options: Mapping[str, Any]
     ) -> list[float]:
-        self.told.append(options)
+        self.trained_with.append(options)
         return list(rewards)
 
     async def train(
@@ -116,4 +116,4 @@ async def test_the_estimator_that_uses_length_gets_the_length_of_each_rollout(
     written = await database.pool.fetch(
         "select sum(m) as tokens from training_rows, unnest(mask) as m where run = $1 group by rollout_id", run.name
     )
-    assert sorted(trainer.told[0]["lengths"]) == sorted(row["tokens"] for row in written)
+    assert sorted(trainer.trained_with[0]["lengths"]) == sorted(row["tokens"] for row in written)

@@ -138,7 +138,7 @@ def test_several_updates_with_epochs_mini_batches_and_a_new_learning_rate_keep_a
         for _ in range(2):
             for part in ([0, 1, 2, 3], [4, 5, 6]):
                 optimizer.zero_grad()
-                held = {place: old[i] for place, i in enumerate(part)}
+                held = {row: old[i] for row, i in enumerate(part)}
                 loss_by_hand(model, [rows[i] for i in part], "seq-mean-token-mean", old=held).backward()
                 torch.nn.utils.clip_grad_norm_(model.parameters(), 0.05)
                 optimizer.step()

@@ -48,8 +48,10 @@ def numbers_of(step: int, *, steps: int = 4, **keys: Any) -> Hyperparameters:
     algorithm = {"learning_rate": 0.1, "weight_decay": 0.0, "grad_clip": 1e9} | keys.pop("algorithm", {})
     file = parse_run_file({"agent": "a", "model": "m", "data": "t", "steps": steps, "algorithm": algorithm} | keys)
     plan = resolve_plan(file, {}, step, rows=5, stream_start=0, total_steps=steps)
-    told = trainer_numbers(plan.algorithm, plan.sampling.temperature, plan.verl, plan.group_size, plan.scheduled_rate)
-    return parse_hyperparameters(told)
+    numbers = trainer_numbers(
+        plan.algorithm, plan.sampling.temperature, plan.verl, plan.group_size, plan.scheduled_rate
+    )
+    return parse_hyperparameters(numbers)
 
 
 @pytest.mark.parametrize("zero_indexed", [True, False])

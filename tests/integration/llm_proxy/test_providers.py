@@ -45,7 +45,7 @@ async def test_a_runs_providers_are_called_and_recorded_and_never_trained_on(dat
                 await official.chat.completions.create(model="policy", messages=QUESTION)
                 await official.chat.completions.create(model="gpt-4o-mini", messages=QUESTION)
                 await official.chat.completions.create(model="gpt-5", messages=QUESTION)
-                offered = {model.id async for model in official.models.list()}
+                listed = {model.id async for model in official.models.list()}
     trained = await read_generations(database, RUN, 1, [attempt.attempt_id])
     rows = await database.pool.fetch("select * from generations order by call_number")
     dumped = str([dict(row) for row in rows]) + str(await database.pool.fetch("select file from runs"))
@@ -57,6 +57,6 @@ async def test_a_runs_providers_are_called_and_recorded_and_never_trained_on(dat
         ("engine-1", "policy", "yes"),
         ("upstream:other", "judge", "yes"),
     ]
-    assert offered == {"policy", "judge", "gpt-4o-mini", "gpt-5"}
+    assert listed == {"policy", "judge", "gpt-4o-mini", "gpt-5"}
     assert (rows[0]["prompt_token_ids"], rows[0]["token_ids"], rows[0]["version_start"]) == (None, None, None)
     assert KEY not in dumped

@@ -39,11 +39,11 @@ class StepGate:
 
 async def make_current(temporal: TemporalCommand, build: str, deployment: str = "relight") -> None:
     """As docs/deployments.md says; the version is known once one of its workers has polled."""
-    place = ("--deployment-name", deployment, "--build-id", build)
+    options = ("--deployment-name", deployment, "--build-id", build)
 
     async def switched() -> bool:
         try:
-            await temporal("worker", "deployment", "set-current-version", *place, "--yes")
+            await temporal("worker", "deployment", "set-current-version", *options, "--yes")
         except AssertionError:
             return False
         return True

@@ -29,7 +29,7 @@ class Gate:
         try:
             if self.holds(attempt):
                 self.held.add(attempt.rollout_id)
-                self._look()
+                self._notify()
                 await self.open.wait()
             return await always_right(attempt)
         finally:
@@ -39,11 +39,11 @@ class Gate:
         """Return when `check` is true of what is held."""
         event = asyncio.Event()
         self.waits.append((check, event))
-        self._look()
+        self._notify()
         async with asyncio.timeout(seconds):
             await event.wait()
 
-    def _look(self) -> None:
+    def _notify(self) -> None:
         for check, event in self.waits:
             if check():
                 event.set()

@@ -42,11 +42,11 @@ def ended(database: Database, rollout_id: str) -> Callable[[], Awaitable[tuple[s
     where rollout_id = $1 and r.ended_at is not null and a.ended_at is not null
     """
 
-    async def look() -> tuple[str, ...] | None:
+    async def query() -> tuple[str, ...] | None:
         row = await database.pool.fetchrow(text, rollout_id)
         return None if row is None else tuple(row)
 
-    return look
+    return query
 
 
 async def test_a_rollout_that_is_cancelled_or_terminated_ends_at_once_while_its_batch_continues(
@@ -143,8 +143,13 @@ async def test_an_evaluation_that_a_client_terminates_is_started_again_and_its_r
 
         await eventually(nine_have_ended)
         child = temporal.get_workflow_handle(f"train/{run}/{what}")
+        first = (await child.describe()).run_id
         await (child.terminate("for the test") if how == "terminate" else child.cancel())
-        await asyncio.sleep(0.5)
+
+        async def started_again() -> bool:
+            return (await child.describe()).run_id != first
+
+        await eventually(started_again)
         gate.open.set()
         result = await handle.result()
     assert (result["status"], sorted(result["evaluations"])) == ("finished", ["0", "1"])

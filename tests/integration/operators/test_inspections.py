@@ -100,7 +100,7 @@ async def test_a_retry_of_a_closed_batch_is_an_inspection_that_changes_nothing(
         ("retry_rollout", "looked-s0001-g01-i1"),
         ("retry_rollout", FAILED),
     ]
-    await looks_like_one(database, made)
+    await shown_as_inspections(database, made)
     description = await temporal.get_workflow_handle(asked["after"]["workflow"]).describe()
     assert description.status is WorkflowExecutionStatus.COMPLETED
     assert await check_store(database) == []
@@ -138,7 +138,7 @@ async def test_an_inspection_runs_and_is_graded_on_the_queues_of_its_run(databas
     assert (order["queue"], order["grader_queue"]) == (f"ours.{run.file.agent}", "ours.judge")
 
 
-async def looks_like_one(database: Database, made: list[str]) -> None:
+async def shown_as_inspections(database: Database, made: list[str]) -> None:
     """The original names its inspections, an inspection names its original and has attempts of its own."""
     assert (await RunViews(database).rollout(FAILED)).inspections == [made[0], made[2]]
     again = await RunViews(database).rollout(made[2])

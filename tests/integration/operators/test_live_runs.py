@@ -145,11 +145,11 @@ async def test_concurrency_takes_effect_on_the_step_in_progress(
     async with cluster(temporal, database, tmp_path, gate) as stack:
         handle = await stack.start("wider", file)
         await gate.until(lambda: len(gate.held) == 1)
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(0.5)  # in which no other begins
         assert gate.most_under_way == 1
         answer = await handle.execute_update("set_concurrency", {"concurrency": 3, "actor": "ada"})
         await gate.until(lambda: len(gate.held) == 3)
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(0.5)  # in which no other begins
         assert gate.most_under_way == 3
         await handle.execute_update("set_concurrency", {"concurrency": 2})
         gate.open.set()

@@ -55,11 +55,11 @@ async def dies(database: Database, database_url: str, temporal_address: str, whe
 
 
 async def answer_of(api: Http, key: str) -> dict[str, Any]:
-    async def look() -> Any:
+    async def ask() -> Any:
         _, found = await api.get(f"/commands/{key}")
         return found if found["done_at"] else None
 
-    return await eventually(look)
+    return await eventually(ask)
 
 
 @pytest.mark.parametrize(("when", "paused"), [("started", False), ("started", True), ("answered", False)])

@@ -50,11 +50,11 @@ asyncio.run(main(*sys.argv[1:]))
 
 
 async def status_over(api: Any, run: str, *wanted: str) -> Any:
-    async def look() -> Any:
+    async def ask() -> Any:
         _, found = await api.get(f"/runs/{run}")
         return found if found.get("status") in wanted else None
 
-    return await eventually(look)
+    return await eventually(ask)
 
 
 async def test_a_run_is_requested_over_http_with_a_data_set_of_the_store_and_trains(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from temporalio.api.enums.v1 import PendingActivityState
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from temporalio.exceptions import ApplicationError
 
@@ -194,7 +195,13 @@ async def test_an_update_whose_activity_is_paused_waits_and_is_made_once_it_is_u
         activity = ["-w", train_id("poised"), "-a", await eventually(updating)]
         await command("activity", "pause", *activity)
         stack.gpu.fail = lambda step: None
-        await asyncio.sleep(3)
+
+        async def paused() -> bool:
+            """No try is under way, and the server starts no other."""
+            pending = (await handle.describe()).raw_description.pending_activities
+            return [activity.state for activity in pending] == [PendingActivityState.PENDING_ACTIVITY_STATE_PAUSED]
+
+        await eventually(paused)
         assert dict(stack.gpu.updates) == {}
         await command("activity", "unpause", *activity)
         await handle.result()

@@ -26,6 +26,7 @@ from relight.store.database import Database
 from relight.store.queue.reads import query_spans
 from relight.types.queries import SpanQuery
 from relight.types.tracer import Span
+from tests.support.examples import examples
 from tests.support.otlp import JSON, PROTOBUF, OtlpClient, key_values, make_request, make_span, raw_field
 from tests.support.postgres import fresh_database
 from tests.support.seeds import seed_attempt, seed_rollout
@@ -46,6 +47,7 @@ VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
     max_leaves=8,
 )
+
 ATTRIBUTES = st.dictionaries(TEXT, VALUES, max_size=4)
 
 
@@ -143,7 +145,7 @@ def numbered(bench: Bench, request: ExportTraceServiceRequest) -> list[str]:
 
 
 @given(request=requests())
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 def test_every_span_that_is_not_rejected_is_stored(bench: Bench, request: ExportTraceServiceRequest) -> None:
     ids = numbered(bench, request)
 
@@ -158,14 +160,14 @@ def test_every_span_that_is_not_rejected_is_stored(bench: Bench, request: Export
 @given(
     request=requests(), flips=st.lists(st.tuples(st.integers(0, 10**6), st.integers(1, 255)), min_size=1, max_size=8)
 )
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 def test_flipped_bytes_break_nothing(
     bench: Bench, request: ExportTraceServiceRequest, flips: list[tuple[int, int]]
 ) -> None:
     numbered(bench, request)
     body = bytearray(request.SerializeToString() or b"\x00")
-    for place, mask in flips:
-        body[place % len(body)] ^= mask
+    for position, mask in flips:
+        body[position % len(body)] ^= mask
 
     async def send() -> int:
         response, _ = await bench.client.post(bytes(body))
@@ -179,7 +181,7 @@ def test_flipped_bytes_break_nothing(
     kind=st.sampled_from([PROTOBUF, JSON]),
     encoding=st.sampled_from(["gzip", "deflate", ""]),
 )
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_random_bytes_break_nothing(bench: Bench, body: bytes, kind: dict[str, str], encoding: str) -> None:
     headers = {**kind, **({"Content-Encoding": encoding} if encoding else {})}
 
@@ -213,7 +215,7 @@ def mangled(draw: st.DrawFn) -> Any:
 
 
 @given(value=mangled())
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_json_of_any_shape_breaks_nothing(bench: Bench, value: Any) -> None:
     async def send() -> int:
         response, _ = await bench.client.post(_json(value), JSON)

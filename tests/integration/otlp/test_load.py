@@ -47,7 +47,7 @@ async def test_requests_over_the_limit_get_a_retry_after_and_accepted_spans_are_
     database: Database, busy_client: OtlpClient
 ) -> None:
     def request(number: int) -> bytes:
-        spans = [make_span(number * 100 + place, {"text": "x" * 500}) for place in range(40)]
+        spans = [make_span(number * 100 + index, {"text": "x" * 500}) for index in range(40)]
         return make_request(spans).SerializeToString()
 
     answers = await asyncio.gather(*(busy_client.post(request(number)) for number in range(60)))
@@ -67,7 +67,7 @@ async def test_waiting_spans_are_bounded(database: Database) -> None:
     ingest = SpanIngest(database, max_group=10, max_waiting=30)
 
     def rows(number: int) -> list[SpanRow]:
-        request = make_request([make_span(number * 10 + place) for place in range(10)])
+        request = make_request([make_span(number * 10 + index) for index in range(10)])
         return decode_protobuf(request.SerializeToString(), ingest.redactor).rows
 
     results = await asyncio.gather(*(ingest.submit(rows(number)) for number in range(8)), return_exceptions=True)

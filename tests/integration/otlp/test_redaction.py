@@ -17,6 +17,7 @@ from relight.store.generations import unpack_body
 from relight.store.spans.ingest import SpanIngest
 from relight.store_api.otlp_spans import decode_protobuf
 from relight.types.tracer import Span
+from tests.support.examples import examples
 from tests.support.otlp import any_value, key_values, make_request, make_span
 from tests.support.postgres import fresh_database
 from tests.support.secrets import planted
@@ -70,20 +71,20 @@ def large(value: Any) -> Any:
     return {"held": value, "filler": "all work and no play " * 200}
 
 
-@given(case=planted(), place=st.sampled_from(["attributes", "event", "link", "resource", "name"]), big=st.booleans())
-@settings(max_examples=60)
-def test_a_secret_sent_by_otlp_is_not_stored(bench: Bench, case: tuple[str, Any], place: str, big: bool) -> None:
+@given(case=planted(), part=st.sampled_from(["attributes", "event", "link", "resource", "name"]), big=st.booleans())
+@settings(max_examples=examples(60))
+def test_a_secret_sent_by_otlp_is_not_stored(bench: Bench, case: tuple[str, Any], part: str, big: bool) -> None:
     secret, held = case
     value = {"a": large(held) if big else held}
-    request = make_request([make_span(1, value if place == "attributes" else {})])
+    request = make_request([make_span(1, value if part == "attributes" else {})])
     kept = request.resource_spans[0].scope_spans[0].spans[0]
-    if place == "event":
+    if part == "event":
         kept.events.add(name="e", attributes=key_values(value))
-    elif place == "link":
+    elif part == "link":
         kept.links.add(trace_id=b"\x01" * 16, span_id=b"\x01" * 8, attributes=key_values(value))
-    elif place == "resource":
+    elif part == "resource":
         request.resource_spans[0].resource.attributes.add(key="r", value=any_value(value))
-    elif place == "name":
+    elif part == "name":
         kept.name = f"sk-{secret}-0123456789abcdef"
 
     async def send() -> None:
@@ -93,13 +94,13 @@ def test_a_secret_sent_by_otlp_is_not_stored(bench: Bench, case: tuple[str, Any]
     assert bench.runner.run(bench.found_after(secret, send())) == []
 
 
-@given(case=planted(), place=st.sampled_from(["attributes", "events", "links", "resource", "context", "own", "name"]))
-@settings(max_examples=40)
-def test_a_secret_in_a_span_of_the_interface_is_not_stored(bench: Bench, case: tuple[str, Any], place: str) -> None:
+@given(case=planted(), part=st.sampled_from(["attributes", "events", "links", "resource", "context", "own", "name"]))
+@settings(max_examples=examples(40))
+def test_a_secret_in_a_span_of_the_interface_is_not_stored(bench: Bench, case: tuple[str, Any], part: str) -> None:
     secret, held = case
     text = f"sk-{secret}-0123456789abcdef"
-    value = [held] if place in ("events", "links") else text if place == "name" else held
-    fields: dict[str, Any] = {"name": "n"} | {place: value}
+    value = [held] if part in ("events", "links") else text if part == "name" else held
+    fields: dict[str, Any] = {"name": "n"} | {part: value}
     given_span = Span(rollout_id="r1", attempt_id="a1", sequence_id=-1, trace_id="t", span_id="s", **fields)
 
     async def send() -> None:

@@ -83,8 +83,8 @@ async def test_every_injected_failure_gets_its_class_and_every_count_shown_is_th
         expected = Counter(CLASS_OF[kind] for kind in injected_into(run))
         shown = await poison.shown(run, await poison.result(handle))
         print(f"{run}: injected {dict(expected)}")
-        for place, counts in shown.items():
-            print(f"  {place:16} {counts}")
+        for source, counts in shown.items():
+            print(f"  {source:16} {counts}")
         assert all(counts == expected for counts in shown.values()), shown
         await check_rollouts(poison, run, groups[run])
         everything += expected

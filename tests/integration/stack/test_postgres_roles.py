@@ -77,7 +77,7 @@ def without_password(url: str, role: str) -> str:
 
 @pytest.mark.parametrize("role", [SUPERUSER, OWNER, SERVICE, "postgres"])
 @pytest.mark.parametrize("password", [None, "", "relight"])
-async def test_nobody_connects_without_the_password(postgres_url: str, role: str, password: str | None) -> None:
+async def test_no_role_connects_without_the_password(postgres_url: str, role: str, password: str | None) -> None:
     with pytest.raises((asyncpg.InvalidPasswordError, asyncpg.InterfaceError)):
         await asyncpg.connect(without_password(postgres_url, role), password=password)
 

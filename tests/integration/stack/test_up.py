@@ -185,8 +185,8 @@ async def test_a_postgres_that_waits_for_its_sessions_is_stopped_and_restarted(u
         settings, first = running.stack()["settings"], running.pid("postgres")
         session = await asyncpg.connect(settings["postgres_url"])
         os.kill(first, signal.SIGTERM)
-        told = await running.until("stopping", "postgres")
-        assert "is shutting down and waits for its sessions" in told["text"]
+        stopping = await running.until("stopping", "postgres")
+        assert "is shutting down and waits for its sessions" in stopping["text"]
         assert "exit status 0" in (await running.until("restarting", "postgres"))["text"]
         await running.until("ready", "postgres")
         assert running.pid("postgres") != first

@@ -43,9 +43,9 @@ async def store_service(database_url: str) -> AsyncGenerator[tuple[asyncio.subpr
 
 def listens(url: str) -> bool:
     """Whether connections are accepted there."""
-    place = urlsplit(url)
+    address = urlsplit(url)
     try:
-        socket.create_connection((place.hostname or "", place.port or 0), timeout=5).close()
+        socket.create_connection((address.hostname or "", address.port or 0), timeout=5).close()
     except OSError:
         return False
     return True

@@ -29,14 +29,14 @@ Ending = float | FailureClass
 
 async def evaluate(run: ManualRun, version: int, endings: list[Ending]) -> EvaluationResult:
     """Play the held-out rollouts of a version in order, and record what came of it."""
-    await plans.plan_evaluation(run.database, run.place(version))
+    await plans.plan_evaluation(run.database, run.step_input(version))
     for row, ending in zip(await run.rollouts(version, "eval"), endings, strict=True):
         if isinstance(ending, FailureClass):
             await run.play(row["rollout_id"], failure=ending)
         else:
             await run.play(row["rollout_id"], ending)
     await run.advance(version, kind="eval")
-    return await plans.record_evaluation(run.database, run.place(version))
+    return await plans.record_evaluation(run.database, run.step_input(version))
 
 
 async def with_sources(
@@ -153,7 +153,7 @@ async def test_evaluations_may_have_sampling_settings_of_their_own(database: Dat
     await run.plan(1)
     found: list[dict[str, Any]] = []
     for version, kind in ((1, "train"), (0, "eval"), (1, "eval")):
-        await plans.plan_evaluation(database, run.place(version))
+        await plans.plan_evaluation(database, run.step_input(version))
         opened = await run.opened((await run.rollouts(version, kind))[0]["rollout_id"])
         asked = ResolveRequest(rollout_id=opened.rollout_id, attempt_id=opened.attempt_id, token=opened.token)
         context = await run.store.resolve(asked)

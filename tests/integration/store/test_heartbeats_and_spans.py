@@ -125,14 +125,14 @@ async def test_a_worker_that_reports_again_is_the_same_worker(postgres_kit: Post
 
 async def test_what_a_worker_reports_is_what_it_is_read_as(postgres_kit: PostgresKit) -> None:
     report = WorkerReport(worker_id="g", kind="gpu-worker", host="h", pid=7, status=WorkerStatus.BUSY)
-    told = {
+    reported = {
         "doing": ["update_policy"],
         "version": "1",
         "queues": ["q", "q.h"],
         "memory_bytes": 2**40,
         "gpus": [Gpu(name="A\ud800", memory_bytes=8)],
     }
-    await postgres_kit.store.register_worker(report.model_copy(update=told))
+    await postgres_kit.store.register_worker(report.model_copy(update=reported))
     async with (
         store_service(postgres_kit.store, postgres_kit.database) as url,
         LightningStoreClient(url, TOKEN) as client,

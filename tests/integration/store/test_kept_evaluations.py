@@ -22,11 +22,11 @@ def test_the_first_and_the_newest_ten_are_kept() -> None:
 
 async def test_an_evaluation_without_a_reward_is_complete_too(database: Database, tmp_path: Path) -> None:
     run = await begin(database, tmp_path, "hopeless")
-    await plans.plan_evaluation(database, run.place(0))
+    await plans.plan_evaluation(database, run.step_input(0))
     for row in await run.rollouts(0, "eval"):
         await run.play(row["rollout_id"], failure=FailureClass.AGENT_ERROR)
     await run.advance(0, kind="eval")
-    await plans.record_evaluation(database, run.place(0))
+    await plans.record_evaluation(database, run.step_input(0))
     nothing = Tasks([], await run.value("train_dataset"), "")
     again = BeginInput(run="hopeless", driver="another", file=run.file)
     state = await lifecycle.begin_run(database, again, nothing, None)

@@ -16,6 +16,10 @@ from relight.types.wire import OpenRequest
 from tests.support.lightning_kit import config, retrying
 from tests.support.orchestration import eventually
 
+OVERDUE = """
+update attempts set started_at = started_at - interval '61 s', lease_until = lease_until - interval '61 s'
+"""
+
 
 @asynccontextmanager
 async def sweeping(database: Database, *holders: str, lease_seconds: float = 0.4) -> AsyncGenerator[dict[str, Any]]:
@@ -67,8 +71,8 @@ async def test_one_of_two_sweepers_is_active_and_the_other_takes_over(database: 
 async def test_two_sweepers_that_are_both_active_end_an_attempt_once(database: Database) -> None:
     store = await PostgresLightningStore.create(database)
     for number in range(20):
-        await store.start_rollout(number, config=retrying("timeout", tries=5, timeout_seconds=0.01))
-    await asyncio.sleep(0.02)
+        await store.start_rollout(number, config=retrying("timeout", tries=5, timeout_seconds=60))
+    await database.pool.execute(OVERDUE)
     found = await asyncio.gather(*[sweep(database, holder, 0) for holder in ("one", "two", "three")])
     judged = [attempt["attempt_id"] for some in found for attempt in some or []]
     assert len(judged) == len(set(judged)) == 20
@@ -105,9 +109,9 @@ async def test_attempts_of_workflows_are_never_swept(database: Database) -> None
 
 async def test_a_longer_deadline_applies_to_an_attempt_in_progress(database: Database) -> None:
     store = await PostgresLightningStore.create(database)
-    rollout = await store.start_rollout("x", config=config(timeout_seconds=0.01))
-    await asyncio.sleep(0.02)
-    await store.update_rollout(rollout.rollout_id, config=config(timeout_seconds=60))
+    rollout = await store.start_rollout("x", config=config(timeout_seconds=60))
+    await database.pool.execute(OVERDUE)
+    await store.update_rollout(rollout.rollout_id, config=config(timeout_seconds=600))
     assert await sweep(database) == []
-    await store.update_rollout(rollout.rollout_id, config=config(timeout_seconds=0.01))
+    await store.update_rollout(rollout.rollout_id, config=config(timeout_seconds=60))
     assert [attempt["status"] for attempt in await sweep(database) or []] == ["timeout"]

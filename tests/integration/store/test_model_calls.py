@@ -306,7 +306,7 @@ async def test_policy_versions_are_those_that_the_engine_held(kit: StoreKit) -> 
     await kit.load(0)
     loaded = asyncio.get_running_loop().time()
     await states(kit, call(attempt, 1, "a"))
-    await asyncio.sleep(0.5)
+    await asyncio.sleep(0.5)  # between the two loads
     await kit.load(1)
     since = asyncio.get_running_loop().time() - loaded
     calls = [

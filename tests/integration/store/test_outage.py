@@ -74,7 +74,7 @@ async def test_requests_wait_for_postgres_and_then_continue(own_server: tuple[st
             await short_wait.heartbeat(attempt.attempt_id, attempt.fence, "runner")
         async with asyncio.TaskGroup() as group:
             commits = [group.create_task(client.commit_generations([call(attempt, n, f"h{n}")])) for n in range(1, 9)]
-            await asyncio.sleep(1)
+            await asyncio.sleep(1)  # in which none is answered
             assert not any(commit.done() for commit in commits)
             await asyncio.to_thread(control, "-o", options, "-l", "/dev/null", "start")
         assert [commit.result()[0].state for commit in commits] == ["committed"] * 8

@@ -70,10 +70,10 @@ async def test_a_step_and_an_evaluation_count_what_their_run_planned_alone(
     await run.update(1)
     (step,) = await RunViews(database).steps(RUN)
     assert (step.rollouts.planned, step.rollouts.failed) == (plan.rollouts, 0)
-    evaluated = await plans.plan_evaluation(database, run.place(1))
+    evaluated = await plans.plan_evaluation(database, run.step_input(1))
     await run.play_all(1, "eval")
     await run.advance(1, kind="eval")
-    result = await plans.record_evaluation(database, run.place(1))
+    result = await plans.record_evaluation(database, run.step_input(1))
     assert (result.rewarded, result.failed) == (evaluated.rollouts, 0)
     assert result.score is not None
     assert result.score <= 1.0
@@ -142,8 +142,8 @@ async def test_the_end_of_a_run_cancels_what_is_open_and_stops_its_workflow(
     orders = await database.pool.fetch(
         "select workflow_type, workflow_id from outbox where started_at is null and workflow_id like 'rollout/%'"
     )
-    told = {order["workflow_id"] for order in orders if order["workflow_type"] == "cancel"}
-    assert {names.rollout_workflow_id(rollout.rollout_id) for rollout in (begun, unbegun)} <= told
+    cancelled = {order["workflow_id"] for order in orders if order["workflow_type"] == "cancel"}
+    assert {names.rollout_workflow_id(rollout.rollout_id) for rollout in (begun, unbegun)} <= cancelled
     assert all(order["workflow_type"] == "cancel" for order in orders)
     assert await check_store(database) == []
 

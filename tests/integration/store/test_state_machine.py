@@ -24,6 +24,7 @@ from relight.store.attempts.postgres import PostgresStore
 from relight.store.database import Database
 from relight.types.rollout import FailureClass
 from relight.types.wire import DeliveryMark, OpenedAttempt, ResolveRequest
+from tests.support.examples import examples
 from tests.support.postgres import create_database
 from tests.support.store_kit import (
     AttemptState,
@@ -287,12 +288,11 @@ def machine(postgres_url: str) -> Any:
         runner.run(database.close())
 
 
+@pytest.mark.hypothesis
 def test_postgres_and_the_memory_store_agree_on_any_sequence_of_calls(machine: Any) -> None:
     limits = settings(
-        max_examples=40,
+        max_examples=examples(40),
         stateful_step_count=50,
-        deadline=None,
-        derandomize=True,
         suppress_health_check=list[Any](HealthCheck),
     )
     run_state_machine_as_test(machine, settings=limits)

@@ -12,7 +12,7 @@ import pytest
 
 from relight.confinement.policy import policy
 from relight.runner.agent_call import AgentCall
-from relight.runner.attempt import AttemptWatch
+from relight.runner.attempt import AttemptWatch, SpanBuffer
 from relight.runner.gateway_probe import GatewayProbe
 from relight.runner.process_isolation import AgentRunner, IsolatedRunner
 from relight.runner.shared_isolation import SharedRunner
@@ -40,8 +40,10 @@ class Stage:
         self.client = client
         self.gateway = gateway
 
-    async def play(self, runner: Runner, agent: str, home: Path, **changes: Any) -> AttemptOutcome:
-        """One attempt at `ro`, as a runner makes it."""
+    async def play(
+        self, runner: Runner, agent: str, home: Path, *, flush_seconds: float = SpanBuffer.flush_seconds, **changes: Any
+    ) -> AttemptOutcome:
+        """One attempt at `ro`, as a runner makes it, whose spans wait for `flush_seconds` at most."""
         asked = OpenRequest(rollout_id="ro", try_number=1, execution="x", worker_id="w")
         opened = (await self.store.open_attempt(asked)).attempt
         assert opened is not None
@@ -53,6 +55,7 @@ class Stage:
             async with runner([f"{traced_agents.__file__}:{agent}"], policy=allowed) as agents:
                 watched: AgentRunner = agents
                 watch = AttemptWatch(self.store, watched, probe, opened, "w")
+                watch.spans.flush_seconds = flush_seconds
                 outcome = await watch.run(AgentCall.from_opened(opened, agent))
         finally:
             await probe.close()
@@ -98,10 +101,9 @@ async def test_a_program_that_knows_the_environment_alone_is_served_and_traced(s
     [(runner, agent) for runner in (IsolatedRunner, SharedRunner) for agent in ("ordered", "ordered_async")],
 )
 async def test_reward_call_reward_call_keeps_its_order(
-    stage: Stage, tmp_path: Path, runner: Runner, agent: str, monkeypatch: pytest.MonkeyPatch
+    stage: Stage, tmp_path: Path, runner: Runner, agent: str
 ) -> None:
-    monkeypatch.setattr("relight.runner.attempt.SpanBuffer.flush_seconds", 60.0)
-    outcome = await stage.play(runner, agent, tmp_path)
+    outcome = await stage.play(runner, agent, tmp_path, flush_seconds=60.0)
     assert (outcome.succeeded, outcome.reward) == (True, 0.75)
     rows = await stage.database.pool.fetch(
         "select sequence_id, 'reward' as what from spans union all select sequence_id, 'call' from generations"

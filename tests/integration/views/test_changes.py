@@ -120,12 +120,12 @@ async def test_pause_stop_and_cancel_are_done_while_temporal_is_down_and_reach_t
         await cancel("unreached", reason="wrong data")
         with pytest.raises(ConflictError, match="the run is being cancelled"):
             await pause("unreached")
-        told = capsys.readouterr().out.splitlines()
+        lines = capsys.readouterr().out.splitlines()
         flags["temporal_address"] = address
         async with doing_commands(database, temporal):
             gate.opened.set()
             assert await call(status("unreached", watch=True)) == 1
-    assert [line.split(",")[0] for line in told] == [
+    assert [line.split(",")[0] for line in lines] == [
         "run unreached: paused",
         "run unreached: stopping",
         "run unreached: being cancelled",

@@ -44,10 +44,10 @@ async def test_the_simulated_server_counts_events_as_a_real_one_does(
             names.TRAINING_WORKFLOW, given, id="train/counted", task_queue=names.ORCHESTRATOR_QUEUE
         )
 
-        async def looked_five_times() -> int | None:
+        async def checked_five_times() -> int | None:
             return await events_until_timer(temporal, "train/counted", 5)
 
-        counted = await eventually(looked_five_times)
+        counted = await eventually(checked_five_times)
         await handle.terminate()
     lacking = Readiness(waiting_for="no runner serves agent 'unknown'")
     begun = RunState(epoch=1, next_step=0, total_steps=3)

@@ -70,18 +70,18 @@ async def check_idle_processes(url: str) -> None:
         ("orchestrator", ["told-orchestrator"]),
         ("gpu-worker", ["told-gpu", "told-gpu.h1"]),
     ):
-        told = await eventually(lambda kind=kind: reported(url, kind, "idle"))
-        assert (told["queues"], told["version"], told["pid"]) == (queues, relight.__version__, os.getpid())
-        assert (told["host"], told["doing"], told["current_rollout_id"]) == (platform.node(), [], None)
-        assert told["memory_bytes"] > 10 * 1024**2
+        report = await eventually(lambda kind=kind: reported(url, kind, "idle"))
+        assert (report["queues"], report["version"], report["pid"]) == (queues, relight.__version__, os.getpid())
+        assert (report["host"], report["doing"], report["current_rollout_id"]) == (platform.node(), [], None)
+        assert report["memory_bytes"] > 10 * 1024**2
 
 
 async def busy_with_four(url: str, database: Database) -> dict[str, Any]:
     """The runner's report while it runs the four attempts of run `told`."""
 
     async def at_all_four() -> dict[str, Any] | None:
-        told = await reported(url, "runner", "busy")
-        return told if told and len(told["doing"]) == 4 else None
+        report = await reported(url, "runner", "busy")
+        return report if report and len(report["doing"]) == 4 else None
 
     busy = await eventually(at_all_four)
     assert sorted(busy["doing"]) == [f"told-s0001-g00-i{index}" for index in range(4)]

@@ -192,10 +192,10 @@ async def test_a_run_without_progress_is_warned_of_and_paused_if_its_file_asks_f
         assert "8 attempts are under way" in view.warnings["stalled"]
         assert not (await RunViews(database).run("still")).paused
 
-        async def told() -> bool:
+        async def still_warned() -> bool:
             return "stalled" in (await still.query(names.PROGRESS))["warnings"]
 
-        await eventually(told)
+        await eventually(still_warned)
         for event in go_on.values():
             event.set()
         await still.result()

@@ -40,9 +40,9 @@ def flat(prefix: str, messages: list[dict[str, Any]]) -> dict[str, Any]:
     for index, message in enumerate(messages):
         calls = message.get("tool_calls", [])
         found |= {f"{prefix}.{index}.{key}": value for key, value in message.items() if key != "tool_calls"}
-        for place, call in enumerate(calls):
+        for position, call in enumerate(calls):
             known = {"id": call["id"], **call["function"]}
-            found |= {f"{prefix}.{index}.tool_calls.{place}.{key}": value for key, value in known.items()}
+            found |= {f"{prefix}.{index}.tool_calls.{position}.{key}": value for key, value in known.items()}
     return {key: value for key, value in found.items() if value is not None}
 
 
@@ -61,9 +61,9 @@ def turn(*answered: dict[str, Any]) -> list[dict[str, Any]]:
 
 def test_a_conversation_with_parallel_tool_calls_is_read_turn_by_turn() -> None:
     answer = {"role": "assistant", "content": "Nova."}
-    offered = {"name": "rooms", "description": "Free rooms.", "parameters": '{"type": "object"}'}
+    declared = {"name": "rooms", "description": "Free rooms.", "parameters": '{"type": "object"}'}
     first = flat("gen_ai.prompt", ASKED) | {"gen_ai.completion.0.role": "assistant"}
-    first |= {f"gen_ai.request.functions.0.{key}": value for key, value in offered.items()}
+    first |= {f"gen_ai.request.functions.0.{key}": value for key, value in declared.items()}
     second = flat("gen_ai.prompt", turn()) | flat("gen_ai.completion", [answer])
     spans = [tool(1, CALLS[0], "s3"), tool(2, CALLS[1], "s3"), span(3, first), span(4, second), span(5, {}, "work")]
     function = {"name": "rooms", "description": "Free rooms.", "parameters": {"type": "object"}}

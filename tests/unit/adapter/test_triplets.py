@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -16,6 +16,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from relight.adapter import LlmProxyTraceToTriplet, TracerTraceToTriplet
 from relight.adapter.triplet import RewardMatchPolicy, TraceTree
 from relight.types.tracer import Span
+from tests.support.examples import examples
 
 CHAT = "openai.chat.completion"
 
@@ -93,6 +94,7 @@ def forests(draw: st.DrawFn) -> list[Span]:
     return spans
 
 
+@settings(max_examples=examples(50))
 @given(spans=forests())
 def test_every_span_is_once_in_the_tree_or_reported(spans: list[Span]) -> None:
     tree = TraceTree.from_spans(spans)
@@ -108,6 +110,7 @@ def test_every_span_is_once_in_the_tree_or_reported(spans: list[Span]) -> None:
     assert tree.to_dot().count("[label=") == len(tree.traverse())
 
 
+@settings(max_examples=examples(50))
 @given(spans=forests(), policy=st.sampled_from(RewardMatchPolicy))
 def test_no_tree_raises_and_each_answer_counts_once_in_the_order_of_sequence_ids(
     spans: list[Span], policy: RewardMatchPolicy

@@ -34,8 +34,13 @@ def test_an_invalid_run_ends_with_one_line_and_exit_code_2(tmp_path: Path, file:
     assert ended.stdout == ""
     assert ended.stderr.startswith(f"error: {message}")
     assert ended.stderr.count("\n") == 1
-    as_json = relight(tmp_path, "train", "run.json", "--json")
-    assert message in json.loads(as_json.stdout)["error"]["message"]
+
+
+def test_an_invalid_run_is_named_in_json_where_that_is_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text(json.dumps({"agent": "a", "model": "policy", "data": "t.jsonl", "lr": 1}))
+    ended = relight(tmp_path, "train", "run.json", "--json")
+    assert ended.returncode == 2
+    assert "run.json: lr: unknown key" in json.loads(ended.stdout)["error"]["message"]
 
 
 @pytest.mark.parametrize("words", [("runs",), ("rollouts", "calc-1"), ("pause", "calc-1"), ("status", "calc-1")])

@@ -26,7 +26,7 @@ def test_the_last_line_has_the_real_figures() -> None:
 
 
 @pytest.mark.parametrize(
-    ("look", "text"),
+    ("snapshot", "text"),
     [
         (RunSnapshot(a_run(), outcome=FINISHED), "held-out score: not measured"),
         (
@@ -36,14 +36,14 @@ def test_the_last_line_has_the_real_figures() -> None:
         (RunSnapshot(), "the run has not ended"),
     ],
 )
-def test_a_run_that_was_not_measured_or_not_finished_claims_nothing(look: RunSnapshot, text: str) -> None:
-    assert demo.last_line(look) == text
+def test_a_run_that_was_not_measured_or_not_finished_claims_nothing(snapshot: RunSnapshot, text: str) -> None:
+    assert demo.last_line(snapshot) == text
 
 
 def test_the_training_time_is_that_of_steps_and_evaluations() -> None:
     view = a_run(evaluations=[an_evaluation(0), an_evaluation(60)])
-    look = RunSnapshot(view, outcome=FINISHED, training_seconds=200.4)
-    assert demo.time_line(look, 321.0) == "time             321 s in all; training 206 s of 300 s"
+    snapshot = RunSnapshot(view, outcome=FINISHED, training_seconds=200.4)
+    assert demo.time_line(snapshot, 321.0) == "time             321 s in all; training 206 s of 300 s"
 
 
 def test_the_closing_message_names_every_path_and_how_to_continue(tmp_path: Path) -> None:

@@ -152,8 +152,8 @@ async def test_a_run_that_temporal_lost_is_shown_as_interrupted() -> None:
 
 async def test_a_run_that_will_be_driven_again_is_watched_further() -> None:
     again = a_run(status="interrupted", error="timed out; it is driven again by itself", drive_again_at=NOW)
-    look = await Temporal("failed", again).snapshot()
-    assert (look.outcome, look.note) == (None, "timed out; it is driven again by itself")
+    shown = await Temporal("failed", again).snapshot()
+    assert (shown.outcome, shown.note) == (None, "timed out; it is driven again by itself")
 
 
 async def test_a_finished_run_past_retention_is_finished_by_its_row() -> None:
@@ -161,8 +161,8 @@ async def test_a_finished_run_past_retention_is_finished_by_its_row() -> None:
 
 
 async def test_a_failed_run_reports_why() -> None:
-    look = await Temporal("failed", a_run(status="failed", error="no weights")).snapshot()
-    assert look.outcome == RunOutcome("failed", "no weights")
+    shown = await Temporal("failed", a_run(status="failed", error="no weights")).snapshot()
+    assert shown.outcome == RunOutcome("failed", "no weights")
 
 
 async def test_ctrl_c_detaches_and_prints_how_to_attach_again(capsys: pytest.CaptureFixture[str]) -> None:

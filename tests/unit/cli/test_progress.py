@@ -22,8 +22,8 @@ from relight.types.views import Counts, OpenEvaluation
 from .example_views import NOW, a_run, a_step, an_engine, an_evaluation
 
 
-def texts(narrator: ProgressReporter, look: RunSnapshot) -> list[str]:
-    return [event.text for event in narrator.events(look)]
+def texts(narrator: ProgressReporter, snapshot: RunSnapshot) -> list[str]:
+    return [event.text for event in narrator.events(snapshot)]
 
 
 def test_a_step_line_has_rollouts_failures_reward_and_seconds_by_phase() -> None:
@@ -117,8 +117,8 @@ def test_a_late_watcher_gets_the_newest_steps_and_all_evaluations() -> None:
 
 
 def test_the_end_comes_last_with_its_reason() -> None:
-    look = RunSnapshot(a_run(status="failed"), [a_step(1)], RunOutcome("failed", "model policy: no weights"))
-    assert texts(ProgressReporter(), look)[-1] == "the run failed: model policy: no weights"
+    snapshot = RunSnapshot(a_run(status="failed"), [a_step(1)], RunOutcome("failed", "model policy: no weights"))
+    assert texts(ProgressReporter(), snapshot)[-1] == "the run failed: model policy: no weights"
 
 
 def test_the_status_line_shows_what_is_in_progress() -> None:
@@ -156,10 +156,10 @@ def test_every_step_and_evaluation_is_shown_once_whenever_the_run_is_polled(
     cuts: list[int], evaluated: set[int]
 ) -> None:
     narrator = ProgressReporter()
-    told = narrator.events(RunSnapshot(a_run()))
+    events = narrator.events(RunSnapshot(a_run()))
     bounds = [0, *sorted(cuts), 30]
     for first, last in itertools.pairwise(bounds):
         view = a_run(evaluations=[an_evaluation(version) for version in sorted(evaluated) if version <= last])
-        told += narrator.events(RunSnapshot(view, [a_step(number) for number in range(first + 1, last + 1)]))
-    assert [event.data["step"] for event in told if event.kind == "step"] == list(range(1, 31))
-    assert sorted(event.data["version"] for event in told if event.kind == "evaluation") == sorted(evaluated)
+        events += narrator.events(RunSnapshot(view, [a_step(number) for number in range(first + 1, last + 1)]))
+    assert [event.data["step"] for event in events if event.kind == "step"] == list(range(1, 31))
+    assert sorted(event.data["version"] for event in events if event.kind == "evaluation") == sorted(evaluated)

@@ -125,7 +125,7 @@ def test_without_the_files_the_keys_are_still_checked(root: Path) -> None:
     ("content", "message"),
     [("{\n 'a': 1}", "line 2, column 2"), ("[]", "one JSON object"), ("\xff", "not JSON")],
 )
-def test_a_file_that_is_no_json_object_is_named_with_the_place(tmp_path: Path, content: str, message: str) -> None:
+def test_a_file_that_is_no_json_object_is_named_with_the_position(tmp_path: Path, content: str, message: str) -> None:
     path = tmp_path / "run.json"
     path.write_text(content)
     with pytest.raises(ConfigError, match=message) as raised:

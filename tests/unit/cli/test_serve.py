@@ -17,8 +17,8 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 def a_version(number: int, path: str, *, deleted: bool = False) -> VersionView:
     deleted_at = NOW if deleted else None
-    told = {"weights_hash": "w", "published_at": NOW, "export_deleted_at": deleted_at}
-    return VersionView.model_validate({"version": number, "export_path": path, **told})
+    columns = {"weights_hash": "w", "published_at": NOW, "export_deleted_at": deleted_at}
+    return VersionView.model_validate({"version": number, "export_path": path, **columns})
 
 
 def test_the_newest_version_is_served_unless_one_is_named(tmp_path: Path) -> None:

@@ -32,8 +32,8 @@ def _made(folder: Path) -> dict[str, Any]:
         (folder / name).mkdir()
     for name in (".relight/token", ".env", ".git/config", "data/rows", "agent.py"):
         (folder / name).write_text("secret")
-    told = {"project": str(folder), "home": str(folder / ".relight"), "runner": os.getpid(), "abstract": folder.name}
-    return told | {"socket": str(folder / "socket"), "shared_memory": f"/dev/shm/relight-attacked-{os.getpid()}"}
+    task = {"project": str(folder), "home": str(folder / ".relight"), "runner": os.getpid(), "abstract": folder.name}
+    return task | {"socket": str(folder / "socket"), "shared_memory": f"/dev/shm/relight-attacked-{os.getpid()}"}
 
 
 def _interpreter(folder: Path, layer: str) -> str:
@@ -46,21 +46,21 @@ def _interpreter(folder: Path, layer: str) -> str:
 
 
 async def main(folder: Path, kind: str) -> None:
-    told = _made(folder)
+    task = _made(folder)
     set_dumpable(False)
     os.chdir(folder)
     closed, free, abstract = socket.create_server(("127.0.0.1", 0)), socket.socket(), socket.socket(socket.AF_UNIX)
     named = socket.socket(socket.AF_UNIX)
-    named.bind(told["socket"])
+    named.bind(task["socket"])
     named.listen()
-    os.close(os.open(told["shared_memory"], os.O_CREAT | os.O_WRONLY))
-    segment = attacks.shared_segment(told["runner"], attacks.CREATE)
+    os.close(os.open(task["shared_memory"], os.O_CREAT | os.O_WRONLY))
+    segment = attacks.shared_segment(task["runner"], attacks.CREATE)
     free.bind(("127.0.0.1", 0))
     free_port = free.getsockname()[1]
     free.close()
-    abstract.bind("\0" + told["abstract"])
+    abstract.bind("\0" + task["abstract"])
     abstract.listen()
-    told |= {"closed_port": closed.getsockname()[1], "free_port": free_port}
+    task |= {"closed_port": closed.getsockname()[1], "free_port": free_port}
     confined = kind != "open"
     network = "gateway" if confined else "internet"
     left_out = kind if kind in without.LAYERS else ",".join(without.ALL) if kind == "namespaces" else ""
@@ -68,7 +68,7 @@ async def main(folder: Path, kind: str) -> None:
     namespaces = kind in ("sandbox", "namespaces") and not await sandbox.missing(sys.executable)
     names = [name for name in attacks.ATTACKS if confined or not name.startswith("calls_")]
     chosen = policy(home=folder / ".relight") if confined else None
-    chosen = chosen and replace(chosen, hidden=[*chosen.hidden, told["socket"]])
+    chosen = chosen and replace(chosen, hidden=[*chosen.hidden, task["socket"]])
     options = ForkServerOptions((f"{attacks.__file__}:agent",), python=python, policy=chosen, namespaces=namespaces)
     async with IsolatedRunner(options.references, supervisor=ForkServerSupervisor(options)) as runner:
         report = await runner.start()
@@ -79,15 +79,15 @@ async def main(folder: Path, kind: str) -> None:
                 neighbour.set_result(json.loads(span.attributes[LightningSpanAttributes.MESSAGE_BODY]))
 
         waiting = asyncio.create_task(
-            runner.call(AgentCall(call_id="neighbour", agent="agent", task=told | {"wait": True}), on_span=heard)
+            runner.call(AgentCall(call_id="neighbour", agent="agent", task=task | {"wait": True}), on_span=heard)
         )
         beside = await neighbour
-        told |= {"neighbour": beside["pid"], "scratch": beside["scratch"], "attacks": names}
-        outcome = await runner.call(AgentCall(call_id="attacker", agent="agent", task=told, network=network))
+        task |= {"neighbour": beside["pid"], "scratch": beside["scratch"], "attacks": names}
+        outcome = await runner.call(AgentCall(call_id="attacker", agent="agent", task=task, network=network))
         (folder / "go").touch()
         reward = (await waiting).reward
     attacks.remove_segment(segment)
-    os.unlink(told["shared_memory"])
+    os.unlink(task["shared_memory"])
     assert outcome.reward == 1.0, outcome
     ended = json.loads(outcome.output.splitlines()[-1])
     print(json.dumps({"held": asdict(report.held), "neighbour": reward, "ended": ended, "uid": os.getuid()}))

@@ -28,9 +28,9 @@ def attacked() -> Generator[Attacked]:
 
         @cache
         def ended(user: str, policy: str) -> dict[str, Any]:
-            place = Path(folder, f"{user}-{policy}")
-            place.mkdir(exist_ok=True)  # where the first try was skipped
-            return attack(place, user, policy)
+            own = Path(folder, f"{user}-{policy}")
+            own.mkdir(exist_ok=True)  # where the first try was skipped
+            return attack(own, user, policy)
 
         yield ended
 

@@ -75,7 +75,7 @@ def _tree(folder: Path) -> Path:
 
 def _read(folder: Path, *, user_home: str = "/nowhere") -> set[str]:
     gaps = Gaps([str(folder / "var" / "relight")], [str(folder)], user_home)
-    return {place.path.removeprefix(f"{folder}/") for place in opened(str(folder), gaps) if place.access != 8}
+    return {grant.path.removeprefix(f"{folder}/") for grant in opened(str(folder), gaps) if grant.access != 8}
 
 
 def test_a_project_is_read_without_its_hidden_entries_wherever_the_home_folder_is(tmp_path: Path) -> None:
@@ -124,12 +124,10 @@ def test_what_a_run_may_take_away_is_the_web(tmp_path: Path) -> None:
     assert policy(home=tmp_path, allow_net=["any"]).gateway_ports is None
 
 
-def test_gpus_are_opened_with_what_their_libraries_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpus_are_opened_with_what_their_libraries_read(tmp_path: Path) -> None:
     (tmp_path / "nvidia0").touch()
-    monkeypatch.setattr("relight.confinement.policy.GPU_DEVICES", (f"{tmp_path}/nvidia*",))
-    made = policy(home=tmp_path / "home", gpu=True)
+    made = policy(home=tmp_path / "home", gpu_devices=(f"{tmp_path}/nvidia*",))
     assert made.writable == [f"{tmp_path}/nvidia0"]
     assert "/sys/devices" in made.readable
-    monkeypatch.setattr("relight.confinement.policy.GPU_DEVICES", (f"{tmp_path}/amd*",))
     with pytest.raises(ConfigError, match=r"--gpu: this machine has none of .*/amd\*; run without it"):
-        policy(home=tmp_path / "home", gpu=True)
+        policy(home=tmp_path / "home", gpu_devices=(f"{tmp_path}/amd*",))

@@ -120,5 +120,5 @@ def downloaded(storage: ObjectStorage, name: str, copy: Path) -> str:
 
 
 if __name__ == "__main__":
-    place = Path(sys.argv[1])
-    print(orjson.dumps({"saves": kill_saves(place), "uploads": kill_uploads(place)}).decode())
+    folder = Path(sys.argv[1])
+    print(orjson.dumps({"saves": kill_saves(folder), "uploads": kill_uploads(folder)}).decode())

@@ -24,6 +24,7 @@ from relight.gpu_worker.complete_directories import (
     verify,
     write_manifest,
 )
+from tests.support.examples import examples
 
 
 def write(directory: Path, weights: bytes = b"weights") -> Path:
@@ -116,7 +117,7 @@ def test_a_torn_directory_is_replaced(tmp_path: Path) -> None:
 FILES = ("model.safetensors", "nested/config.json", "manifest.json")
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(100), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_no_flipped_bit_and_no_lost_byte_is_accepted_wherever_it_is(tmp_path: Path, data: st.DataObject) -> None:
     final = tmp_path / "export"
@@ -125,11 +126,11 @@ def test_no_flipped_bit_and_no_lost_byte_is_accepted_wherever_it_is(tmp_path: Pa
     path = final / data.draw(st.sampled_from(FILES))
     whole = path.read_bytes()
     content = bytearray(whole)
-    place = data.draw(st.integers(0, len(whole) - 1))
+    position = data.draw(st.integers(0, len(whole) - 1))
     if data.draw(st.booleans()):
-        content[place] ^= 1 << data.draw(st.integers(0, 7))
+        content[position] ^= 1 << data.draw(st.integers(0, 7))
     else:
-        del content[place:]
+        del content[position:]
     path.write_bytes(content)
     with pytest.raises(CheckpointError, match=path.name.replace(".", r"\.")):
         verify(final)
@@ -140,9 +141,9 @@ def test_no_flipped_bit_and_no_lost_byte_is_accepted_wherever_it_is(tmp_path: Pa
 def test_a_flipped_bit_of_a_manifest_is_refused(tmp_path: Path) -> None:
     final = committed(tmp_path)
     whole = (final / "manifest.json").read_bytes()
-    for place in range(8 * len(whole)):
+    for position in range(8 * len(whole)):
         content = bytearray(whole)
-        content[place // 8] ^= 1 << place % 8
+        content[position // 8] ^= 1 << position % 8
         with pytest.raises(CheckpointError):
             parse_manifest(bytes(content), "manifest.json")
 
@@ -169,9 +170,9 @@ def test_a_manifest_that_names_files_elsewhere_is_refused(name: str) -> None:
 
 def test_writers_killed_a_hundred_times_leave_directories_that_are_complete_or_refused(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.unit.gpu_worker.killed_writers", str(tmp_path)]
-    told = subprocess.run(command, check=True, capture_output=True, text=True, timeout=300).stdout
-    found = json.loads(told)
-    print(told)
+    output = subprocess.run(command, check=True, capture_output=True, text=True, timeout=300).stdout
+    found = json.loads(output)
+    print(output)
     for what in ("saves", "uploads"):
         assert "TORN" not in found[what]
         assert found[what]["killed"] == found[what]["then whole"] == 100

@@ -31,7 +31,7 @@ def test_a_full_disk_is_recognized_by_the_error_or_by_the_free_space(
 
 
 class SmallDisk(DiskSpace):
-    """With as much room as the test says."""
+    """With as much free space as the test says."""
 
     free = 0
 
@@ -40,26 +40,26 @@ class SmallDisk(DiskSpace):
         return self.free
 
 
-def run_out(room: DiskSpace) -> None:
-    with pytest.raises(DiskFullError, match=r"the disk of .* is full"), room.required():
+def run_out(disk: DiskSpace) -> None:
+    with pytest.raises(DiskFullError, match=r"the disk of .* is full"), disk.required():
         raise TrainerError("No space left on device")
 
 
 def test_a_write_is_not_repeated_before_there_is_more_space(tmp_path: Path) -> None:
-    room = SmallDisk(tmp_path)
-    room.check()
-    run_out(room)
+    disk = SmallDisk(tmp_path)
+    disk.check()
+    run_out(disk)
     with pytest.raises(DiskFullError):
-        room.check()
-    room.recheck_seconds = 0.0
-    room.check()
-    room.recheck_seconds = DiskSpace.recheck_seconds
-    room.free = 1
-    room.check()
-    with room.required():
+        disk.check()
+    disk.recheck_seconds = 0.0
+    disk.check()
+    disk.recheck_seconds = DiskSpace.recheck_seconds
+    disk.free = 1
+    disk.check()
+    with disk.required():
         pass
-    room.free = 0
-    room.check()
+    disk.free = 0
+    disk.check()
 
 
 def test_incomplete_files_are_removed_and_complete_ones_stay(tmp_path: Path) -> None:
@@ -71,8 +71,8 @@ def test_incomplete_files_are_removed_and_complete_ones_stay(tmp_path: Path) -> 
 
 
 def test_other_errors_pass(tmp_path: Path) -> None:
-    room = SmallDisk(tmp_path)
-    room.free = PLENTY
-    with pytest.raises(TrainerError, match="diverged"), room.required():
+    disk = SmallDisk(tmp_path)
+    disk.free = PLENTY
+    with pytest.raises(TrainerError, match="diverged"), disk.required():
         raise TrainerError("the loss diverged")
-    room.check()
+    disk.check()

@@ -63,7 +63,7 @@ def test_the_newest_checkpoint_always_stays_and_no_checkpoint_without_its_export
 
 
 @pytest.mark.parametrize(
-    ("place", "complaint"),
+    ("url", "complaint"),
     [
         ("s3://KEY:SECRET@bucket/x", "credentials"),
         ("s3://bucket/x?secret=1", "credentials"),
@@ -71,9 +71,9 @@ def test_the_newest_checkpoint_always_stays_and_no_checkpoint_without_its_export
         (" ", "name a directory"),
     ],
 )
-def test_an_invalid_checkpoint_url_is_refused(place: str, complaint: str) -> None:
+def test_an_invalid_checkpoint_url_is_refused(url: str, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
-        Checkpoints(url=place)
+        Checkpoints(url=url)
 
 
 def test_a_url_alone_stands_for_the_section() -> None:

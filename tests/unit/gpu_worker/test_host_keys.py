@@ -151,12 +151,12 @@ def test_each_field_of_verls_model_is_allowed_or_refused() -> None:
         for node in ast.parse(path.read_text()).body
         if isinstance(node, ast.ClassDef)
     }
-    places = {"HFModelConfig": "model", "FSDPEngineConfig": "actor.fsdp_config", "FSDPActorConfig": "actor"}
+    sections = {"HFModelConfig": "model", "FSDPEngineConfig": "actor.fsdp_config", "FSDPActorConfig": "actor"}
     tried = 0
-    for name, place in places.items():
+    for name, section in sections.items():
         for item in classes[name].body:
             if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
-                key = f"{place}.{item.target.id}"
+                key = f"{section}.{item.target.id}"
                 tried += 1
                 if key not in KNOWN_KEYS or key in CODE_KEYS:
                     with pytest.raises(ConfigError, match=r"verl\."):

@@ -373,10 +373,10 @@ def test_a_plan_resolves_verls_mini_batch_size_and_learning_rate_schedule() -> N
     rates: list[float] = []
     for step in range(1, 11):
         plan = resolve_plan(file, {}, step, rows=20, stream_start=0, total_steps=10)
-        told = trainer_numbers(
+        given = trainer_numbers(
             plan.algorithm, plan.sampling.temperature, plan.verl, plan.group_size, plan.scheduled_rate
         )
-        numbers = parse_hyperparameters(told)
+        numbers = parse_hyperparameters(given)
         assert numbers.mini_batch_size == 20
         rates.append(numbers.learning_rate)
     assert rates[:6] == pytest.approx([0.0, 0.2, 0.4, 0.6, 0.8, 0.8 * (0.5 + 0.5 * math.cos(math.pi / 6))])

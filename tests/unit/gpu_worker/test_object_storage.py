@@ -35,11 +35,11 @@ def source(tmp_path: Path) -> Path:
 def put(storage: ObjectStorage, path: str, content: bytes | None) -> None:
     """Change a stored file behind its owner's back."""
     files = fsspec.filesystem("memory")
-    place = f"/bucket/prefix/{NAME}/{path}"
+    stored = f"/bucket/prefix/{NAME}/{path}"
     if content is None:
-        files.rm_file(place)
+        files.rm_file(stored)
     else:
-        files.pipe_file(place, content)
+        files.pipe_file(stored, content)
 
 
 def test_what_was_uploaded_comes_back_verified(storage: ObjectStorage, source: Path, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from relight.emitter.scope import make_span
 from relight.litagent.returns import sort_out
 from relight.types.tracer import Event, Span, TraceStatus
 from relight.types.wire import SpanRecord
+from tests.support.examples import examples
 
 
 @pytest.mark.parametrize(
@@ -178,7 +179,7 @@ def test_a_span_whose_attributes_raise_is_invalid() -> None:
     assert "gone" in returned.invalid
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50))
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary(), st.lists))
 def test_every_return_value_is_accepted_or_refused(value: Any) -> None:
     returned = sort_out(value)

@@ -37,7 +37,7 @@ AGENTS = 24
 CUT_SHARE = 0.6
 UNNOTICED_SHARE = 0.3
 """Of the connections that are given up: the gateway is not told, as where a path swallows packets."""
-Told = dict[int, tuple[str, int, tuple[int, ...] | None, tuple[int, ...] | None]]
+Recorded = dict[int, tuple[str, int, tuple[int, ...] | None, tuple[int, ...] | None]]
 """Of an attempt, by call number: whether it was delivered, its seed, and its tokens."""
 
 
@@ -171,23 +171,23 @@ async def dialogues(path: Path, seed: int) -> AsyncGenerator[tuple[SlowStore, st
         await engine.stop()
 
 
-async def play(path: Path, seed: int, cut: bool) -> list[tuple[list[str], Told]]:
+async def play(path: Path, seed: int, cut: bool) -> list[tuple[list[str], Recorded]]:
     """What many agents at once were told, and what the store has of them: each ends as soon as it has its answers."""
     async with dialogues(path, seed) as (store, origin):
 
-        async def one(number: int) -> tuple[list[str], Told]:
+        async def one(number: int) -> tuple[list[str], Recorded]:
             store.add_rollout(f"r{number}", run=RUN)
             opening = OpenRequest(rollout_id=f"r{number}", try_number=1, execution="e", worker_id="w")
             attempt = (await store.open_attempt(opening)).attempt
             assert attempt is not None
             said = await Agent(attempt, origin, random.Random(seed * 1000 + number) if cut else None).play()
             await store.finish_attempt(FinishRequest(attempt_id=attempt.attempt_id, fence=attempt.fence, reward=1.0))
-            return said, told(store, attempt.attempt_id)
+            return said, recorded(store, attempt.attempt_id)
 
         return await asyncio.gather(*map(one, range(AGENTS)))
 
 
-def told(store: MemoryAttemptStore, attempt_id: str) -> Told:
+def recorded(store: MemoryAttemptStore, attempt_id: str) -> Recorded:
     """What the store has of an attempt."""
     return {
         number: (

@@ -6,11 +6,12 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from relight.llm_proxy.request_errors import RequestError
 from relight.llm_proxy.requests import MAX_DEPTH, Prepared, hash_request, parse_body, prepare, seed_for
+from tests.support.examples import examples
 
 RUN = {"temperature": 0.7, "top_p": 0.9, "top_k": 20, "max_tokens": 16, "stop": ["\n"]}
 CHAT: dict[str, Any] = {"model": "policy", "messages": [{"role": "user", "content": "7*8?"}]}
@@ -174,6 +175,7 @@ def test_a_body_that_is_no_json_object_is_refused(content: bytes):
     assert refused.value.status == 400
 
 
+@settings(max_examples=examples(40))
 @given(st.dictionaries(st.text(), JSON, max_size=6))
 def test_equal_requests_have_equal_hashes_in_whatever_order_their_fields_come(body: dict[str, Any]):
     turned = dict(reversed(body.items()))

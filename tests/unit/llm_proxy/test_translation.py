@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from relight.llm_proxy import messages_request, responses_request
@@ -19,6 +19,7 @@ from relight.llm_proxy.request_errors import RequestError
 from relight.llm_proxy.requests import prepare
 from relight.llm_proxy.responses import Responses
 from relight.llm_proxy.streams import replay
+from tests.support.examples import examples
 from tests.support.fake_dialogue import chunks_of, tool_call, whole_answer
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
@@ -95,6 +96,7 @@ def test_a_messages_content_sent_back_is_the_models_turn(wrote: dict[str, Any]):
     assert same_turn(ours, wrote)
 
 
+@settings(max_examples=examples(50))
 @given(turns())
 def test_a_responses_stream_adds_up_to_its_answer(wrote: dict[str, Any]):
     events = streamed(Responses(), wrote)
@@ -112,6 +114,7 @@ def text_of(item: dict[str, Any]) -> str:
     return "".join(part["text"] for part in item.get("content", []))
 
 
+@settings(max_examples=examples(50))
 @given(turns())
 def test_a_messages_stream_adds_up_to_its_answer(wrote: dict[str, Any]):
     answer = orjson.loads(Messages().answer(whole(wrote)))

@@ -133,8 +133,8 @@ async def test_the_key_reaches_neither_agent_nor_store_nor_log(tmp_path: Path, c
             seen.append(await client.status())
     assert [code for code, _ in seen[::2]] == [200, 400, 503, 503]
     assert "[removed]" in json.dumps(seen)
-    for told in (json.dumps(seen), everything(store), caplog.text):
-        assert KEY not in told
+    for recorded in (json.dumps(seen), everything(store), caplog.text):
+        assert KEY not in recorded
     assert "does not accept the gateway's key" in seen[4][1]["error"]["message"]
 
 

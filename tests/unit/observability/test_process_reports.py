@@ -35,11 +35,11 @@ class Held(ActivityInboundInterceptor):
 
 
 async def test_a_process_reports_its_activity_with_run_and_step_until_it_has_failed() -> None:
-    doing, held, place = Doing(), Held(), StepInput(run="r", epoch=1, step=3)
+    doing, held, step_input = Doing(), Held(), StepInput(run="r", epoch=1, step=3)
     inbound = ActivityInterceptor(60.0, doing).intercept_activity(held)
     environment = ActivityEnvironment()
     environment.info = replace(environment.info, activity_type="update_policy")
-    call = ExecuteActivityInput(fn=held.execute_activity, args=[place], executor=None, headers={})
+    call = ExecuteActivityInput(fn=held.execute_activity, args=[step_input], executor=None, headers={})
     running = asyncio.create_task(environment.run(inbound.execute_activity, call))
     await held.begun.wait()
     assert doing.texts == ["update_policy of run r, step 3"]
@@ -52,22 +52,22 @@ async def test_a_process_reports_its_activity_with_run_and_step_until_it_has_fai
 
 
 async def test_a_process_reports_when_it_becomes_busy_or_idle_and_periodically() -> None:
-    doing, told = Doing(), asyncio.Queue[WorkerReport]()
+    doing, reports = Doing(), asyncio.Queue[WorkerReport]()
 
     def report() -> WorkerReport:
         return process_reports.own_report("runner", doing)
 
-    keeping = asyncio.create_task(process_reports.keep_reporting(told.put, report, doing, (0.0, 3600.0)))
+    keeping = asyncio.create_task(process_reports.keep_reporting(reports.put, report, doing, (0.0, 3600.0)))
     async with asyncio.timeout(20):
-        assert (await told.get()).doing == []
+        assert (await reports.get()).doing == []
         with doing.at("a", "a"):
-            assert (await told.get()).current_rollout_id == "a"
-        assert (await told.get()).status == "idle"
+            assert (await reports.get()).current_rollout_id == "a"
+        assert (await reports.get()).status == "idle"
     keeping.cancel()
-    keeping = asyncio.create_task(process_reports.keep_reporting(told.put, report, doing, (0.0, 0.01)))
+    keeping = asyncio.create_task(process_reports.keep_reporting(reports.put, report, doing, (0.0, 0.01)))
     with doing.at("b"):
         async with asyncio.timeout(20):
-            assert [(await told.get()).doing for _ in range(3)] == [["b"]] * 3
+            assert [(await reports.get()).doing for _ in range(3)] == [["b"]] * 3
     keeping.cancel()
 
 

@@ -1,4 +1,8 @@
-"""Every setting, run-file key and command-line option is used somewhere: one that is not does nothing."""
+"""Every setting, run-file key and command-line option is used somewhere: one that is not does nothing.
+
+What validators load does not count: a check of a value is no use of it. Nor does writing a whole model to JSON: its
+keys must be read out of that by their names.
+"""
 
 from __future__ import annotations
 
@@ -7,70 +11,100 @@ import importlib
 import inspect
 import re
 import textwrap
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 import typer
-from pydantic import BaseModel
+from pydantic import BaseModel, create_model
 
 import relight
 from relight.cli.main import COMMANDS
+from relight.llm_proxy.requests import set_sampling
 from relight.settings import Settings
 from relight.store.database import migrations, queries
-from relight.types.run_file import RunFile
+from relight.types.hyperparameters import Hyperparameters
+from relight.types.run_file import KINDS, Algorithm, EvaluationSampling, RunFile, Sampling
+from relight.types.run_file_schema import sections
 
-TREES = [ast.parse(file.read_text()) for file in Path(relight.__file__).parent.rglob("*.py")]
-NODES = [node for tree in TREES for node in ast.walk(tree)]
-DUMPED = {
-    "Sampling",
-    "EvaluationSampling",
-    "Algorithm",
-    "Evaluation.sampling",
-    "RunFile.upstreams",
-    "RunFile.network",
-    "RunFile.models",
-}
-"""Sections and keys that code reads out of a dumped model or its JSON, by the key as a text."""
+FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
+VALIDATORS = {"model_validator", "field_validator"}
+SQL = "\n".join([text for _, _, text in migrations()] + [*queries().values()])
+IN_JSON = r"\b{column}\s*(?:->>?\s*'{key}'|#>>?\s*'\{{{key}[,}}])"
+"""A key that SQL reads of a column with JSON."""
+
+
+def nodes_of(tree: ast.AST) -> Iterator[ast.AST]:
+    """All nodes but those within validators."""
+    for node in ast.iter_child_nodes(tree):
+        if not (isinstance(node, FUNCTIONS) and VALIDATORS & {last_name(each) for each in node.decorator_list}):
+            yield node
+            yield from nodes_of(node)
 
 
 def last_name(node: ast.expr | None) -> str | None:
-    """`data` for `data`, `file.data`, `file.data()` and `await file.data()`."""
-    if isinstance(node, ast.Await):
-        node = node.value
-    if isinstance(node, ast.Call):
-        node = node.func
-    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else None
+    """`data` for `data`, `file.data`, `file["data"]`, `file.data()` and `await file.data()`."""
+    match node:
+        case ast.Await(value=value):
+            return last_name(value)
+        case ast.Call(func=function):
+            return last_name(function)
+        case ast.Name(id=name) | ast.Attribute(attr=name) | ast.Subscript(slice=ast.Constant(value=str(name))):
+            return name
+        case _:
+            return None
 
 
-def mentions(annotation: ast.expr | None, model: str) -> bool:
-    return annotation is not None and re.search(rf"\b{model}\b", ast.unparse(annotation)) is not None
+def read_of(node: ast.AST) -> tuple[str | None, str] | None:
+    """What `file.data`, `file["data"]` and `file.get("data")` read: `data` of `file`."""
+    match node:
+        case ast.Attribute(value=holder, attr=key, ctx=ast.Load()):
+            return last_name(holder), key
+        case ast.Subscript(value=holder, slice=ast.Constant(value=str(key)), ctx=ast.Load()):
+            return last_name(holder), key
+        case ast.Call(func=ast.Attribute(value=holder, attr="get"), args=[ast.Constant(value=str(key)), *_]):
+            return last_name(holder), key
+        case _:
+            return None
 
 
-def typed_names(model: str) -> set[str | None]:
-    """The model and all arguments, variables, attributes and functions that are annotated with it."""
-    found: set[str | None] = {model}
-    for node in NODES:
-        if isinstance(node, ast.arg) and mentions(node.annotation, model):
-            found.add(node.arg)
-        elif isinstance(node, ast.AnnAssign) and mentions(node.annotation, model):
-            found.add(last_name(node.target))
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and mentions(node.returns, model):
-            found.add(node.name)
-    return found - {None}
+class Code:
+    """What all modules, or one class, load and annotate."""
+
+    def __init__(self, *trees: ast.AST) -> None:
+        nodes = [node for tree in trees for node in nodes_of(tree)]
+        self.reads: Mapping[str | None, set[str]] = defaultdict(set)
+        for holder, key in filter(None, map(read_of, nodes)):
+            self.reads[holder].add(key)
+        self.annotated = [
+            (name, set(re.findall(r"\w+", ast.unparse(note)))) for name, note in map(typed, nodes) if note
+        ]
+        assignments = [node for node in nodes if isinstance(node, ast.Assign)]
+        self.assigned = {(last_name(target), last_name(value)) for node in assignments for target, value in pairs(node)}
+        self.classes = {node.name: node for node in nodes if isinstance(node, ast.ClassDef)}
+
+    def names_of(self, model: str) -> set[str | None]:
+        """The model and what is annotated with it, also after an assignment from one name to another."""
+        found = {model} | {name for name, words in self.annotated if model in words}
+        while more := {target for target, value in self.assigned if value in found} - found - {None}:
+            found |= more
+        return found - {None}
 
 
-def names_of(model: str) -> set[str | None]:
-    """What code calls the model, also after an assignment from one name to another."""
-    found, assigned = (
-        typed_names(model),
-        [pair for node in NODES if isinstance(node, ast.Assign) for pair in pairs(node)],
-    )
-    while more := {last_name(target) for target, value in assigned if last_name(value) in found} - found - {None}:
-        found |= more
-    return found
+def typed(node: ast.AST) -> tuple[str | None, ast.expr | None]:
+    """An argument, variable, attribute or function, with its annotation."""
+    match node:
+        case ast.arg(arg=name, annotation=note):
+            return name, note
+        case ast.AnnAssign(target=target, annotation=note):
+            return last_name(target), note
+        case ast.FunctionDef(name=name, returns=note) | ast.AsyncFunctionDef(name=name, returns=note):
+            return name, note
+        case _:
+            return None, None
 
 
 def pairs(node: ast.Assign) -> Iterator[tuple[ast.expr, ast.expr]]:
@@ -83,37 +117,53 @@ def pairs(node: ast.Assign) -> Iterator[tuple[ast.expr, ast.expr]]:
 
 
 @cache
-def keys_read(model: str) -> frozenset[str]:
-    """Attributes that code loads from what it calls this model, and those that the model's own methods load."""
-    names = names_of(model)
-    own = [n for node in NODES if isinstance(node, ast.ClassDef) and node.name == model for n in ast.walk(node)]
-    loads = [(node, names) for node in NODES] + [(node, {"self"}) for node in own]
-    return frozenset(
-        node.attr
-        for node, holders in loads
-        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and last_name(node.value) in holders
-    )
+def code() -> Code:
+    return Code(*(ast.parse(file.read_text()) for file in Path(relight.__file__).parent.rglob("*.py")))
 
 
 @cache
-def texts() -> frozenset[str]:
-    """The texts in the code, by which keys of dictionaries and columns are read, and the words of the SQL."""
-    constants = {node.value for node in NODES if isinstance(node, ast.Constant) and isinstance(node.value, str)}
-    schema = [text for _, _, text in migrations()]
-    return frozenset(constants | {*re.findall(r"\w+", "\n".join([*schema, *queries().values()]))})
+def keys_read(model: type[BaseModel]) -> frozenset[str]:
+    """What code loads from what it calls this model, and what the model's own methods load."""
+    owners = [owner.__name__ for owner in model.__mro__ if issubclass(owner, BaseModel) and owner.model_fields]
+    found = {key for owner in owners for name in code().names_of(owner) for key in code().reads.get(name, ())}
+    own = [code().classes[owner] for owner in owners if owner in code().classes]
+    return frozenset(found | Code(*own).reads["self"])
 
 
-def keys_of(model: type[BaseModel]) -> Iterator[tuple[str, str]]:
-    """The keys of a model and of all sections in it, each with the name of its section."""
-    for name, field in model.model_fields.items():
-        yield model.__name__, name
-        for kind in (field.annotation, *get_args(field.annotation)):
-            if isinstance(kind, type) and issubclass(kind, BaseModel):
-                yield from keys_of(kind)
+def changes_the_request(key: str, annotation: Any) -> bool:
+    """Whether a sampling parameter changes what the gateway asks of an engine."""
+    value = ["x"] if "list" in str(annotation) else 7
+    return set_sampling({}, {key: value}, agent_chooses=False) != set_sampling({}, {}, agent_chooses=False)
 
 
-def is_read(model: str, key: str) -> bool:
-    return key in (texts() if DUMPED & {model, f"{model}.{key}"} else keys_read(model))
+def is_read(model: type[BaseModel], key: str) -> bool:
+    if key in keys_read(model):
+        return True
+    if issubclass(model, Sampling | EvaluationSampling):
+        return changes_the_request(key, model.model_fields[key].annotation)
+    if issubclass(model, Algorithm):  # dumped into the trainer's
+        return key in keys_read(Hyperparameters)
+    column, path = ("file", key) if issubclass(model, RunFile) else ("file", f"{model.__name__.lower()},{key}")
+    return re.search(IN_JSON.format(column=column, key=path), SQL) is not None
+
+
+def options() -> list[tuple[type[BaseModel], str]]:
+    models = [Settings, *sections(KINDS)]
+    return [(model, key) for model in models for key in model.model_fields]
+
+
+@pytest.mark.parametrize(("model", "key"), options())
+def test_a_key_of_the_settings_and_of_the_run_file_is_read(model: type[BaseModel], key: str) -> None:
+    assert is_read(model, key)
+
+
+@pytest.mark.parametrize("model", [Settings, *sections(KINDS)])
+@pytest.mark.parametrize("key", ["folder", "priority", "created_at", "retries"])
+def test_a_new_key_that_no_code_reads_is_noticed(model: type[BaseModel], key: str) -> None:
+    """Also where other code has a key or a column of that name."""
+    fields: Any = {key: (int | None, None)}
+    changed = create_model(model.__name__, __base__=model, **fields)
+    assert not is_read(changed, key)
 
 
 def commands() -> Iterator[tuple[str, Callable[..., Any]]]:
@@ -127,16 +177,6 @@ def commands() -> Iterator[tuple[str, Callable[..., Any]]]:
         for info in target.registered_commands:
             assert info.callback is not None
             yield f"{name} {info.name or info.callback.__name__}", info.callback
-
-
-@pytest.mark.parametrize(("model", "key"), sorted({*keys_of(Settings), *keys_of(RunFile)}))
-def test_a_key_of_the_settings_and_of_the_run_file_is_read(model: str, key: str) -> None:
-    assert is_read(model, key)
-
-
-@pytest.mark.parametrize("model", ["Settings", "Evaluation", "Data", "Failures", "Checkpoints"])
-def test_a_key_with_a_common_name_that_is_read_elsewhere_alone_is_not_taken_for_read(model: str) -> None:
-    assert not is_read(model, "folder")
 
 
 @pytest.mark.parametrize("function", [pytest.param(function, id=name) for name, function in commands()])

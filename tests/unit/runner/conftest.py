@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from relight.confinement.policy import Policy
 from relight.runner.process_isolation import IsolatedRunner
-from tests.unit.runner.support import MISBEHAVING, Seen
+from tests.unit.runner.support import MAX_SPANS, MISBEHAVING, Seen
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -18,14 +18,14 @@ async def runner(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Iso
     """Serves all the misbehaving agents, each attempt in a process of its own, confined but for the tests' folder."""
     folder = tmp_path_factory.getbasetemp()
     allowed = Policy(user_home=str(Path.home()), writable=[str(folder)], ports=[])
-    async with IsolatedRunner(MISBEHAVING, policy=allowed) as started:
+    async with IsolatedRunner(MISBEHAVING, policy=allowed, max_spans=MAX_SPANS) as started:
         yield started
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def unconfined() -> AsyncGenerator[IsolatedRunner]:
     """The same where nothing keeps an attempt from killing its fork server."""
-    async with IsolatedRunner(MISBEHAVING) as started:
+    async with IsolatedRunner(MISBEHAVING, kill_grace_seconds=0.5) as started:
         yield started
 
 

@@ -30,7 +30,7 @@ class Telling(Hook):
 
 
 @rollout
-def told(task: Any) -> float:
+def sees_hooks(task: Any) -> float:
     """Emits a message, and returns a reward."""
     emit_message("m")
     return asyncio.run(_half())
@@ -41,7 +41,7 @@ async def _half() -> float:
 
 
 @rollout
-async def told_async(task: Any) -> float:
+async def sees_hooks_async(task: Any) -> float:
     """The same, asynchronously."""
     emit_message("m")
     return 0.5
@@ -73,5 +73,5 @@ def forking(task: Any) -> float:
     return 0.5
 
 
-for agent in (told, told_async, failing, exiting, dying, forking):
+for agent in (sees_hooks, sees_hooks_async, failing, exiting, dying, forking):
     agent.hooks = [Telling()]

@@ -37,7 +37,7 @@ async def well_async(task):
     return {"exact": 0.5, "short": 1.0}, "exact"
 
 
-def tells_rollout(task, rollout):
+def reports_rollout(task, rollout):
     return {
         "primary": 1.0,
         "known": float(rollout.metadata == {"source": "algebra"} and rollout.resources_id == "rs-7"),
@@ -58,7 +58,7 @@ async def emits_without_a_context(task):
     return 0.5
 
 
-def look(task, llm, rollout, resources):
+def inspects_its_call(task, llm, rollout, resources):
     print("modules", *sorted(sys.modules))
     return [
         {

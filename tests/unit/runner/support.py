@@ -18,6 +18,8 @@ MISBEHAVING = [
     for name, value in vars(misbehaving_agents).items()
     if inspect.isfunction(value) and value.__module__ == misbehaving_agents.__name__ and not name.startswith("_")
 ]
+MAX_SPANS = 300
+"""Of an attempt, where a test's runner is not given another limit."""
 
 
 def call(agent: str, call_id: str = "at-1", **options: Any) -> AgentCall:

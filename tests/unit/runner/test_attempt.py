@@ -16,13 +16,14 @@ from relight.runner.shared_isolation import SharedRunner
 from relight.store.memory.attempts import MemoryAttemptStore
 from relight.types.rollout import FailureClass, RolloutConfig
 from relight.types.wire import AttemptOutcome, OpenedAttempt, OpenRequest
+from tests.support.orchestration import eventually
 from tests.unit.runner import misbehaving_agents
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 SERVED = [
     f"{misbehaving_agents.__file__}:{name}"
-    for name in ("well", "raises", "busy", "busy_async", "patient", "exits", "tells_rollout", "floods_spans")
+    for name in ("well", "raises", "busy", "busy_async", "patient", "exits", "reports_rollout", "floods_spans")
 ]
 
 
@@ -43,7 +44,7 @@ class Gateway(GatewayProbe):
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def agents() -> AsyncGenerator[IsolatedRunner]:
-    async with IsolatedRunner(SERVED) as runner:
+    async with IsolatedRunner(SERVED, max_spans=100) as runner:
         yield runner
 
 
@@ -95,9 +96,8 @@ async def test_an_agent_without_heartbeats_is_killed_as_unresponsive(agents: Iso
 
 
 async def test_spans_beyond_the_allowance_are_counted_at_their_attempt(
-    agents: IsolatedRunner, monkeypatch: pytest.MonkeyPatch
+    agents: IsolatedRunner,
 ) -> None:
-    monkeypatch.setattr(agents, "max_spans", 100)
     store = MemoryAttemptStore()
     outcome = await play(agents, "floods_spans", Gateway(), store=store, count=500)
     assert outcome is not None
@@ -114,10 +114,18 @@ async def test_time_that_the_platform_spent_counts_for_no_deadline(agents: Isola
 
 
 async def test_an_agent_that_blocks_a_shared_process_times_out_and_its_neighbours_do_not() -> None:
-    config = RolloutConfig(timeout_seconds=5.0)
+    config, stores = RolloutConfig(timeout_seconds=5.0), [MemoryAttemptStore(), MemoryAttemptStore()]
+
+    async def both_run() -> bool:
+        rows = [row for store in stores for row in store.rollouts.values()]
+        return [len(row.spans) for row in rows] == [1, 1]
+
     async with SharedRunner(SERVED, cancel_grace_seconds=0.5) as shared, asyncio.TaskGroup() as group:
-        beside = [group.create_task(play(shared, "patient", Gateway(), config, f"beside-{n}")) for n in range(2)]
-        await asyncio.sleep(1.0)
+        beside = [
+            group.create_task(play(shared, "patient", Gateway(), config, f"beside-{number}", store))
+            for number, store in enumerate(stores)
+        ]
+        await eventually(both_run)
         blocking = await play(shared, "busy_async", Gateway(), config, "blocking")
     assert blocking is not None
     assert blocking.failure_class is FailureClass.TIMEOUT
@@ -138,7 +146,7 @@ async def test_an_agent_sees_the_metadata_of_its_rollout_and_its_further_rewards
     ).attempt
     assert opened is not None
     outcome = await AttemptWatch(store, agents, Gateway(), opened, "w1").run(
-        AgentCall.from_opened(opened, "tells_rollout")
+        AgentCall.from_opened(opened, "reports_rollout")
     )
     assert outcome is not None
     assert outcome.reward == 1.0

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from relight.runner import frames
+from tests.support.examples import examples
 
 
 def test_a_message_longer_than_a_datagram_arrives_whole() -> None:
@@ -27,7 +28,7 @@ def test_a_message_longer_than_a_datagram_arrives_whole() -> None:
 
 
 @given(st.lists(st.integers(0, 3 * frames.CHUNK_BYTES + 1), min_size=1, max_size=4), st.randoms(use_true_random=False))
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=examples(50))
 def test_messages_arrive_whole_under_any_interleaving_of_senders(lengths: list[int], random: object) -> None:
     payloads = [bytes([n]) * length for n, length in enumerate(lengths)]
     streams = [list(frames.split(payload)) for payload in payloads]

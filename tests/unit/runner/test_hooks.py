@@ -36,7 +36,7 @@ async def called(runner: SharedRunner, agent: str, alone: bool) -> AgentOutcome:
 
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("alone", [True, False])
-@pytest.mark.parametrize("agent", ["told", "told_async"])
+@pytest.mark.parametrize("agent", ["sees_hooks", "sees_hooks_async"])
 async def test_hooks_run_around_an_agent_and_what_they_raise_is_in_its_spans_and_output(
     runner: SharedRunner, agent: str, alone: bool
 ) -> None:

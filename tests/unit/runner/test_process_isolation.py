@@ -17,7 +17,7 @@ from relight.runner.agent_call import AgentOutcome
 from relight.runner.process_isolation import IsolatedRunner
 from relight.types.resources import LLM, PromptTemplate
 from relight.types.rollout import FailureClass
-from tests.unit.runner.support import MISBEHAVING, Seen, call
+from tests.unit.runner.support import MAX_SPANS, MISBEHAVING, Seen, call
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -65,7 +65,7 @@ async def test_an_agent_gets_its_model_and_rollout_and_none_of_the_runners_secre
     }
     resources = {"prompt": PromptTemplate(template="{x}")}
     async with IsolatedRunner(MISBEHAVING, passed_environment=["SEARCH_KEY"]) as runner:
-        outcome = await runner.call(call("look", llm=llm, rollout=rollout, resources=resources))
+        outcome = await runner.call(call("inspects_its_call", llm=llm, rollout=rollout, resources=resources))
     assert outcome.kind == "returned", outcome
     seen = outcome.spans[0].attributes
     assert "OPENAI_BASE_URL=http://gateway/v1" in seen["environment"]
@@ -87,7 +87,7 @@ async def test_the_fork_server_has_one_thread_and_no_heavy_module(runner: Isolat
         "start_time": 1.0,
         "attempt": {"rollout_id": "ro-1", "attempt_id": "at-1", "sequence_id": 1, "start_time": 1.0},
     }
-    outcome = await runner.call(call("look", llm=llm, rollout=rollout))
+    outcome = await runner.call(call("inspects_its_call", llm=llm, rollout=rollout))
     modules = set(outcome.output.split("modules ", 1)[1].split())
     assert "relight.emitter" in modules
     assert modules.isdisjoint({"torch", "vllm", "verl", "temporalio", "grpc", "asyncpg", "aiohttp", "fastapi"})
@@ -247,11 +247,10 @@ async def test_spans_from_threads_and_child_processes_arrive_whole(runner: Isola
 
 
 async def test_spans_over_the_limit_are_dropped_and_the_reward_still_counts(
-    runner: IsolatedRunner, monkeypatch: pytest.MonkeyPatch
+    runner: IsolatedRunner,
 ) -> None:
-    monkeypatch.setattr(runner, "max_spans", 100)
     outcome = await runner.call(call("floods_spans", count=500))
-    assert (len(outcome.spans), outcome.spans_dropped, outcome.reward) == (100, 401, 0.5)
+    assert (len(outcome.spans), outcome.spans_dropped, outcome.reward) == (MAX_SPANS, 501 - MAX_SPANS, 0.5)
 
 
 async def test_200_mb_of_output_leave_a_tail_and_a_count(runner: IsolatedRunner) -> None:
@@ -344,10 +343,7 @@ async def test_an_agent_that_kills_the_fork_server_is_an_infrastructure_failure(
     assert (await unconfined.call(call("well"))).reward == 1.0
 
 
-async def test_a_stopped_fork_server_is_replaced(
-    unconfined: IsolatedRunner, seen: Seen, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(unconfined, "kill_grace_seconds", 0.5)
+async def test_a_stopped_fork_server_is_replaced(unconfined: IsolatedRunner, seen: Seen) -> None:
     first = (await unconfined.start()).pid
     outcome = await _killed(unconfined, seen, "stops_template")
     assert outcome.kind == "killed"

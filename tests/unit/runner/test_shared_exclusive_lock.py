@@ -8,10 +8,10 @@ from relight.runner.shared_exclusive_lock import SharedExclusiveLock
 
 
 async def test_an_exclusive_holder_waits_for_shared_ones_and_later_ones_wait_for_it() -> None:
-    place, order, first_may_end, alone_may_end = SharedExclusiveLock(), list[str](), asyncio.Event(), asyncio.Event()
+    lock, order, first_may_end, alone_may_end = SharedExclusiveLock(), list[str](), asyncio.Event(), asyncio.Event()
 
     async def visit(name: str, alone: bool, may_end: asyncio.Event) -> None:
-        async with place.enter(alone):
+        async with lock.enter(alone):
             order.append(f"{name} in")
             await may_end.wait()
             order.append(f"{name} out")
@@ -32,11 +32,11 @@ async def test_an_exclusive_holder_waits_for_shared_ones_and_later_ones_wait_for
 
 
 async def test_a_cancelled_wait_for_the_exclusive_lock_blocks_no_other() -> None:
-    place = SharedExclusiveLock()
-    async with place.enter(alone=False):
-        waiting = asyncio.create_task(place.enter(alone=True).__aenter__())
+    lock = SharedExclusiveLock()
+    async with lock.enter(alone=False):
+        waiting = asyncio.create_task(lock.enter(alone=True).__aenter__())
         await asyncio.sleep(0)
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
-        async with asyncio.timeout(20), place.enter(alone=False):
+        async with asyncio.timeout(20), lock.enter(alone=False):
             pass

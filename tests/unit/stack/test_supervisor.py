@@ -36,9 +36,9 @@ class Watched:
 
     def _hear(self, event: StackEvent) -> None:
         self.events.append(event)
-        self._task = asyncio.ensure_future(self._tell())
+        self._task = asyncio.ensure_future(self._report())
 
-    async def _tell(self) -> None:
+    async def _report(self) -> None:
         async with self.changed:
             self.changed.notify_all()
 
@@ -245,7 +245,7 @@ async def test_a_server_that_is_shutting_down_gets_further_signals_until_it_ends
     async with kept(shutting) as watched:
         await watched.until("ready")
         ending.touch()
-        told = await watched.until("stopping")
-        assert told.data["pid"] == watched.keeper.pid
+        stopping = await watched.until("stopping")
+        assert stopping.data["pid"] == watched.keeper.pid
         assert "exit status 0" in (await watched.until("restarting")).text
         await watched.until("ready", 2)

@@ -83,7 +83,7 @@ async def test_requests_that_sent_nothing_yet_take_no_bytes_and_are_counted_by_a
     assert await requests.begin(None, BODY_BYTES) is None
 
 
-async def test_all_agents_together_leave_room_for_the_platform() -> None:
+async def test_all_agents_together_leave_memory_for_the_platform() -> None:
     requests = Requests()
     many = MAX_AGENT_BYTES // MAX_ATTEMPT_BYTES
     assert [await requests.begin(f"a{n}", MAX_ATTEMPT_BYTES) for n in range(many)] == [None] * many

@@ -1,16 +1,16 @@
-"""The tracer on Weave's library."""
+"""The tracer on Weave's library, whose import takes seconds, so that only these tests import it."""
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import Generator
+from types import ModuleType
 
 import pytest
-import weave
 from opentelemetry import trace
 
-from relight.emitter import emit_message
 from relight.tracer.weave import WeaveTracer
 from relight.types.tracer import Span
 
@@ -22,35 +22,19 @@ def tracer() -> Generator[WeaveTracer]:
         yield tracer
 
 
-@weave.op
-def inner(number: int) -> int:
-    emit_message("inside")
-    trace.get_tracer("library").start_span("library").end()
-    return 2 * number
-
-
-@weave.op
-def outer(number: int) -> dict[str, int]:
-    return {"double": inner(number)}
-
-
-@weave.op
-def fails() -> None:
-    raise KeyError("lost")
-
-
-@weave.op
-async def counts(upto: int) -> AsyncGenerator[int]:
-    for number in range(upto):
-        yield number
+@pytest.fixture(scope="module")
+def operations() -> ModuleType:
+    return importlib.import_module("tests.unit.tracer.weave_operations")
 
 
 def by_name(tracer: WeaveTracer) -> dict[str, Span]:
     return {span.name: span for span in tracer.get_last_trace()}
 
 
-def test_operations_are_spans_in_one_tree_with_those_of_emitters_and_libraries(tracer: WeaveTracer) -> None:
-    assert tracer.trace_run(outer, 4) == {"double": 8}
+def test_operations_are_spans_in_one_tree_with_those_of_emitters_and_libraries(
+    tracer: WeaveTracer, operations: ModuleType
+) -> None:
+    assert tracer.trace_run(operations.outer, 4) == {"double": 8}
     spans = by_name(tracer)
     assert spans["inner"].parent_id == spans["outer"].span_id
     assert spans["agentlightning.message"].parent_id == spans["library"].parent_id == spans["inner"].span_id
@@ -59,16 +43,16 @@ def test_operations_are_spans_in_one_tree_with_those_of_emitters_and_libraries(t
     assert not trace.get_current_span().is_recording()
 
 
-def test_an_operation_that_raises_is_an_error(tracer: WeaveTracer) -> None:
+def test_an_operation_that_raises_is_an_error(tracer: WeaveTracer, operations: ModuleType) -> None:
     with pytest.raises(KeyError):
-        tracer.trace_run(fails)
+        tracer.trace_run(operations.fails)
     status = by_name(tracer)["fails"].status
     assert (status.status_code, status.description) == ("ERROR", "'lost'")
 
 
-async def test_an_async_generator_is_one_operation(tracer: WeaveTracer) -> None:
+async def test_an_async_generator_is_one_operation(tracer: WeaveTracer, operations: ModuleType) -> None:
     async with tracer.trace_context():
-        assert [number async for number in counts(3)] == [0, 1, 2]
+        assert [number async for number in operations.counts(3)] == [0, 1, 2]
     assert [span.name for span in tracer.get_last_trace()] == ["counts"]
 
 

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from relight.transport.http_client import BUFFERED_BYTES, BrokenError, HttpClient
+from tests.support.examples import examples
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi"
@@ -82,7 +83,7 @@ async def test_requests_at_once_have_connections_of_their_own(tmp_path: Path):
 
 
 @given(st.binary(max_size=200), st.lists(st.integers(1, 300), max_size=6), st.booleans())
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 async def test_an_answer_is_read_whole_in_whatever_pieces_it_comes(
     tmp_path: Path, body: bytes, cuts: list[int], chunked: bool
 ):

@@ -7,7 +7,6 @@ from typing import Any, Literal
 import pytest
 
 from relight.errors import ConfigError
-from relight.types import run_file
 from relight.types.run_file import (
     AnyRunFile,
     RunFile,
@@ -72,15 +71,14 @@ def test_keys_of_another_kind_are_refused_with_the_algorithms_that_have_them(
         parse_kind(file, KINDS)
 
 
-def test_a_kind_in_the_one_list_is_parsed_known_compared_and_in_the_schema(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_file, "KINDS", KINDS)
-    parsed: Any = parse_run_file(PROMPTS | {"rounds": 4})
+def test_a_kind_in_the_one_list_is_parsed_known_compared_and_in_the_schema() -> None:
+    parsed: Any = parse_kind(PROMPTS | {"rounds": 4}, KINDS)
     assert isinstance(parsed, PromptFile)
-    assert known_keys(PROMPTS | {"rounds": 4, "cursor": None, "group_size": 2}) == PROMPTS | {"rounds": 4}
+    assert known_keys(PROMPTS | {"rounds": 4, "cursor": None, "group_size": 2}, KINDS) == PROMPTS | {"rounds": 4}
     assert differences(parsed, PromptFile.model_validate(PROMPTS | {"rounds": 5})) == "rounds"
-    assert {"RunFile", "PromptFile"} <= json_schema()["$defs"].keys()
+    assert {"RunFile", "PromptFile"} <= json_schema(KINDS)["$defs"].keys()
     with pytest.raises(ConfigError, match=r"round: unknown key.*did you mean `rounds`"):
-        parse_run_file(PROMPTS | {"round": 4})
+        parse_kind(PROMPTS | {"round": 4}, KINDS)
 
 
 @pytest.mark.parametrize("file", ["x", [], None, 3])

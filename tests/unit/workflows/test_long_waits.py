@@ -69,7 +69,7 @@ def simulated(changes: dict[str, Any], children: dict[str, str] | None = None, *
 
 def fails_differently() -> Callable[[Any], ApplicationError]:
     number = itertools.count()
-    return lambda place: ApplicationError(f"out of memory in process {next(number)}", type="TrainerError")
+    return lambda step_input: ApplicationError(f"out of memory in process {next(number)}", type="TrainerError")
 
 
 HELD = GpuClaim(granted=False, waiting_for="a GPU worker, held by other")
@@ -258,7 +258,7 @@ async def test_rollouts_that_an_older_batch_still_runs_are_waited_for_within_the
         left.difference_update((group, index) for group, index in question["lost"])
         if not left:
             return NextRollouts(report=BatchReport(run="long", step=1, batch=0, failed=200))
-        return NextRollouts(rollouts=[(*place, 1) for place in sorted(left)])
+        return NextRollouts(rollouts=[(*step_input, 1) for step_input in sorted(left)])
 
     server = SimulatedServer(
         RolloutBatchWorkflow,
@@ -323,7 +323,7 @@ async def test_failures_of_an_update_are_counted_across_a_wait_for_another_host(
     claims = [GpuClaim(granted=True, host="gpu", task_queue="relight-gpu.gpu")]
     changes: list[str] = []
 
-    def update(place: Any) -> Any:
+    def update(step_input: Any) -> Any:
         return outcomes.pop(0) if outcomes else None
 
     def claim(run: Any) -> GpuClaim:

@@ -18,8 +18,8 @@ from relight.emitter import emit_message
 def kind_of(task, rollout):
     """What this sample is to do; those that fill a group up behave."""
     kinds = task["kinds"]
-    place = re.search(r"-i(\d+)$", rollout.rollout_id)  # a preflight has none
-    index = int(place[1]) if place else 0
+    sample = re.search(r"-i(\d+)$", rollout.rollout_id)  # a preflight has none
+    index = int(sample[1]) if sample else 0
     return kinds[index] if index < len(kinds) else "well"
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from relight.errors import ConflictError, NotFoundError
@@ -263,9 +261,9 @@ async def test_its_calls_are_recorded_with_the_version_that_answered(kit: Lightn
 
 async def test_retries_and_deadlines_stay_those_of_the_queue(kit: LightningKit) -> None:
     await kit.begin_run()
-    made = await kit.store.enqueue_rollout("x", run=RUN, config=retrying("unresponsive", unresponsive_seconds=0.01))
+    made = await kit.store.enqueue_rollout("x", run=RUN, config=retrying("unresponsive", unresponsive_seconds=60))
     first = await claimed(kit.store)
-    await asyncio.sleep(0.05)
+    await kit.age(made.rollout_id)
     await kit.sweep()
     assert (await rollout_of(kit.store, made.rollout_id)).status == "requeuing"
     await kit.store.add_span(span_of(first, "late"))

@@ -23,6 +23,7 @@ from relight.store.postgres import PostgresLightningStore
 from relight.store.queue.rules import ENDED
 from relight.types.rollout import Attempt, AttemptStatus, RolloutConfig, RolloutStatus
 from relight.types.store import EnqueueRolloutRequest, PaginatedResult
+from tests.support.examples import examples
 from tests.support.lightning_kit import LightningKit, MemoryLightningKit, PostgresLightningKit, prompts, span_of
 from tests.support.postgres import create_database, delete_rows
 
@@ -39,6 +40,7 @@ CONFIGS = st.builds(
     retry_condition=st.lists(st.sampled_from(["agent_error", "timeout", "unresponsive"]), unique=True),
     backoff_seconds=st.sampled_from([0.0, 0.0, 0.0, LATER]),
 )
+
 REWARD = {"agentlightning.reward.0.name": "primary", "agentlightning.reward.0.value": 0.5}
 STATUSES = [*AttemptStatus, AttemptStatus.SUCCEEDED, AttemptStatus.FAILED]
 
@@ -354,12 +356,11 @@ def machine(postgres_url: str) -> Any:
         runner.run(database.close())
 
 
+@pytest.mark.hypothesis
 def test_postgres_and_the_memory_store_agree_on_any_sequence_of_calls(machine: Any) -> None:
     limits = settings(
-        max_examples=30,
+        max_examples=examples(30),
         stateful_step_count=40,
-        deadline=None,
-        derandomize=True,
         phases=(Phase.explicit, Phase.generate),  # shrinking takes minutes; the steps are printed as they were
         report_multiple_bugs=False,
         suppress_health_check=list[Any](HealthCheck),

@@ -21,14 +21,14 @@ from tests.support.lightning_kit import (
     span_of,
 )
 
-SHORT = 0.05
-PAST = 0.08
+ALLOWED = 60
+"""What deadlines allow; `kit.age` adds a second more to what an attempt has taken."""
 
 
-async def unresponsive(kit: LightningKit, **values: object) -> str:
+async def unresponsive(kit: LightningKit, retry: tuple[str, ...] = (), tries: int = 2) -> str:
     """A rollout whose attempt fell silent and was found."""
-    rollout = await running(kit.store, config=retrying(*values.pop("retry", ()), unresponsive_seconds=60, **values))  # type: ignore[misc]
-    await kit.store.update_attempt(rollout.rollout_id, "latest", last_heartbeat_time=time.time() - 61)
+    rollout = await running(kit.store, config=retrying(*retry, tries=tries, unresponsive_seconds=ALLOWED))
+    await kit.store.update_attempt(rollout.rollout_id, "latest", last_heartbeat_time=time.time() - ALLOWED - 1)
     await kit.sweep()
     assert (await newest(kit.store, rollout.rollout_id)).status == "unresponsive"
     return rollout.rollout_id
@@ -36,8 +36,8 @@ async def unresponsive(kit: LightningKit, **values: object) -> str:
 
 async def test_an_attempt_past_its_time_is_a_timeout(kit: LightningKit) -> None:
     """Invariants 41, 45."""
-    rollout = await running(kit.store, config=config(timeout_seconds=SHORT))
-    await asyncio.sleep(PAST)
+    rollout = await running(kit.store, config=config(timeout_seconds=ALLOWED))
+    await kit.age(rollout.rollout_id)
     await kit.sweep()
     attempt, after = await newest(kit.store, rollout.rollout_id), await rollout_of(kit.store, rollout.rollout_id)
     assert (attempt.status, attempt.failure_class, attempt.end_time is not None) == ("timeout", "timeout", True)
@@ -46,9 +46,10 @@ async def test_an_attempt_past_its_time_is_a_timeout(kit: LightningKit) -> None:
 
 async def test_an_attempt_that_never_began_is_found_too(kit: LightningKit) -> None:
     """Invariant 41."""
-    slow = await begin(kit.store, config=config(timeout_seconds=SHORT))
-    silent = await begin(kit.store, config=config(unresponsive_seconds=SHORT))
-    await asyncio.sleep(PAST)
+    slow = await begin(kit.store, config=config(timeout_seconds=ALLOWED))
+    silent = await begin(kit.store, config=config(unresponsive_seconds=ALLOWED))
+    await kit.age(slow.rollout_id)
+    await kit.age(silent.rollout_id)
     await kit.sweep()
     assert (await newest(kit.store, slow.rollout_id)).status == "timeout"
     assert (await newest(kit.store, silent.rollout_id)).status == "unresponsive"
@@ -62,8 +63,8 @@ async def test_an_attempt_without_heartbeats_is_unresponsive(kit: LightningKit) 
 
 async def test_a_timeout_in_the_condition_is_tried_again(kit: LightningKit) -> None:
     """Invariant 41."""
-    rollout = await running(kit.store, config=retrying("timeout", timeout_seconds=SHORT))
-    await asyncio.sleep(PAST)
+    rollout = await running(kit.store, config=retrying("timeout", timeout_seconds=ALLOWED))
+    await kit.age(rollout.rollout_id)
     await kit.sweep()
     assert (await rollout_of(kit.store, rollout.rollout_id)).status == "requeuing"
     assert (await claimed(kit.store)).attempt.sequence_id == 2
@@ -77,7 +78,7 @@ async def test_unresponsive_is_final_unless_it_is_in_the_condition(kit: Lightnin
 
 async def test_an_attempt_within_its_deadlines_is_left_alone(kit: LightningKit) -> None:
     """Invariant 41."""
-    rollout = await running(kit.store, config=config(timeout_seconds=60, unresponsive_seconds=60))
+    rollout = await running(kit.store, config=config(timeout_seconds=ALLOWED, unresponsive_seconds=ALLOWED))
     free = await running(kit.store)
     await kit.sweep()
     assert (await rollout_of(kit.store, rollout.rollout_id)).status == "running"
@@ -86,18 +87,18 @@ async def test_an_attempt_within_its_deadlines_is_left_alone(kit: LightningKit) 
 
 async def test_time_in_the_queue_does_not_count(kit: LightningKit) -> None:
     """Invariant 41."""
-    await kit.store.enqueue_rollout("x", config=config(timeout_seconds=0.5, unresponsive_seconds=0.5))
-    await asyncio.sleep(0.55)
+    rollout = await kit.store.enqueue_rollout("x", config=config(timeout_seconds=ALLOWED, unresponsive_seconds=ALLOWED))
+    await kit.age(rollout.rollout_id)
     await kit.sweep()
-    rollout = await claimed(kit.store)
+    await claimed(kit.store)
     await kit.sweep()
     assert (await newest(kit.store, rollout.rollout_id)).status == "preparing"
 
 
 async def test_each_attempt_has_its_own_deadline(kit: LightningKit) -> None:
     """Invariant 41."""
-    rollout = await running(kit.store, config=retrying("timeout", timeout_seconds=0.5))
-    await asyncio.sleep(0.55)
+    rollout = await running(kit.store, config=retrying("timeout", timeout_seconds=ALLOWED))
+    await kit.age(rollout.rollout_id)
     await kit.sweep()
     second = await claimed(kit.store)
     await kit.sweep()
@@ -107,9 +108,9 @@ async def test_each_attempt_has_its_own_deadline(kit: LightningKit) -> None:
 
 async def test_spans_keep_an_attempt_alive(kit: LightningKit) -> None:
     """Invariant 34."""
-    rollout = await running(kit.store, config=config(unresponsive_seconds=1.0))
+    rollout = await running(kit.store, config=config(unresponsive_seconds=ALLOWED))
     for number in range(2, 5):
-        await asyncio.sleep(0.4)
+        await kit.age(rollout.rollout_id, 40)
         await kit.store.add_span(span_of(rollout, f"s{number}", number))
         await kit.sweep()
     assert (await newest(kit.store, rollout.rollout_id)).status == "running"
@@ -117,8 +118,8 @@ async def test_spans_keep_an_attempt_alive(kit: LightningKit) -> None:
 
 async def test_a_heartbeat_keeps_an_attempt_alive(kit: LightningKit) -> None:
     """Invariant 34."""
-    rollout = await running(kit.store, config=config(unresponsive_seconds=SHORT))
-    await asyncio.sleep(PAST)
+    rollout = await running(kit.store, config=config(unresponsive_seconds=ALLOWED))
+    await kit.age(rollout.rollout_id)
     await kit.store.update_attempt(rollout.rollout_id, "latest", last_heartbeat_time=time.time() + 60)
     await kit.sweep()
     assert (await newest(kit.store, rollout.rollout_id)).status == "running"
@@ -126,8 +127,8 @@ async def test_a_heartbeat_keeps_an_attempt_alive(kit: LightningKit) -> None:
 
 async def test_a_workers_heartbeat_does_not_count_for_its_attempt(kit: LightningKit) -> None:
     """Invariants 17, 41."""
-    rollout = await kit.store.start_rollout("x", config=config(unresponsive_seconds=SHORT), worker_id="w")
-    await asyncio.sleep(PAST)
+    rollout = await kit.store.start_rollout("x", config=config(unresponsive_seconds=ALLOWED), worker_id="w")
+    await kit.age(rollout.rollout_id)
     await kit.store.update_worker("w", {"cpu": 1})
     await kit.sweep()
     assert (await newest(kit.store, rollout.rollout_id)).status == "unresponsive"
@@ -186,8 +187,8 @@ async def test_an_unresponsive_attempt_does_not_revive_beside_a_newer_one(kit: L
 @pytest.mark.parametrize("tries", [1, 2])
 async def test_a_timeout_stays_a_timeout_whatever_arrives_late(kit: LightningKit, tries: int) -> None:
     """Invariant 36."""
-    rollout = await running(kit.store, config=retrying("timeout", tries=tries, timeout_seconds=SHORT))
-    await asyncio.sleep(PAST)
+    rollout = await running(kit.store, config=retrying("timeout", tries=tries, timeout_seconds=ALLOWED))
+    await kit.age(rollout.rollout_id)
     await kit.sweep()
     before = await rollout_of(kit.store, rollout.rollout_id)
     assert await kit.store.add_span(span_of(rollout, "late", 2))
@@ -198,8 +199,8 @@ async def test_a_timeout_stays_a_timeout_whatever_arrives_late(kit: LightningKit
 
 async def test_concurrent_sweepers_make_a_transition_once(kit: LightningKit) -> None:
     """Invariants 46, 47."""
-    rollout = await running(kit.store, config=retrying("timeout", timeout_seconds=SHORT))
-    await asyncio.sleep(PAST)
+    rollout = await running(kit.store, config=retrying("timeout", timeout_seconds=ALLOWED))
+    await kit.age(rollout.rollout_id)
     await asyncio.gather(*[kit.sweep() for _ in range(5)])
     attempt = await newest(kit.store, rollout.rollout_id)
     await kit.sweep()
@@ -210,8 +211,8 @@ async def test_concurrent_sweepers_make_a_transition_once(kit: LightningKit) -> 
 
 async def test_the_worker_of_an_overdue_attempt_is_unknown(kit: LightningKit) -> None:
     """Invariant 16."""
-    await kit.store.start_rollout("x", config=config(timeout_seconds=SHORT), worker_id="w")
-    await asyncio.sleep(PAST)
+    rollout = await kit.store.start_rollout("x", config=config(timeout_seconds=ALLOWED), worker_id="w")
+    await kit.age(rollout.rollout_id)
     await kit.sweep()
     worker = await kit.store.get_worker_by_id("w")
     assert worker
