@@ -23,7 +23,7 @@ from typing import Any
 from relight.confinement import sandbox
 from relight.confinement.policy import policy
 from relight.runner.agent_call import AgentCall
-from relight.runner.attempt_limits import Limits
+from relight.runner.attempt_limits import AttemptLimits
 from relight.runner.process_isolation import IsolatedRunner
 
 AGENT = "def nothing(task):\n    return 0.0\n"
@@ -45,7 +45,7 @@ async def measure(folder: Path, calls: int) -> dict[str, float]:
     """Milliseconds of an attempt, by what holds it."""
     agent = folder / "nothing.py"
     agent.write_text(AGENT)
-    held = {"policy": policy(home=folder / "home"), "limits": Limits(2**34, 1024, 2**34)}
+    held = {"policy": policy(home=folder / "home"), "limits": AttemptLimits(2**34, 1024, 2**34)}
     options: dict[str, dict[str, Any]] = {"open": {}, "confined": held}
     if lacking := await sandbox.missing(sys.executable):
         print(sandbox.describe(lacking), file=sys.stderr)

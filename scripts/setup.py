@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-import preflight
+import system_checks
 
 ROOT = Path(__file__).resolve().parents[1]
 WORK = ROOT / ".relight"
@@ -128,8 +128,8 @@ def make_environment() -> None:
     """Install everything from the lock file."""
     uv, environ = get_uv()
     step = Step("environment")
-    accelerator = "gpu" if preflight.has_gpu() else "cpu"
-    python = preflight.find_python(sys.executable)
+    accelerator = "gpu" if system_checks.has_gpu() else "cpu"
+    python = system_checks.find_python(sys.executable)
     if python is None:
         say("  no Python 3.11 or 3.12 on PATH: uv fetches one")
     command = [uv, "sync", "--locked", "--python", python[0] if python else "3.12"]
@@ -227,7 +227,7 @@ def install() -> None:
     """Install what is missing."""
     started = time.monotonic()
     needs_environment = not environment_is_made()
-    problems = preflight.problems(ROOT, first_time=needs_environment and not VENV.exists())
+    problems = system_checks.problems(ROOT, first_time=needs_environment and not VENV.exists())
     if problems:
         raise SetupError("this machine can't run Relight:\n" + "\n".join(f"  - {problem}" for problem in problems))
     given = bool(os.environ.get("TEMPORAL_ADDRESS"))
@@ -243,8 +243,8 @@ def install() -> None:
 
 
 def _announce(found: Any, needs_environment: bool, needs_temporal: bool) -> None:
-    memory = (preflight.memory_bytes() or 0) / preflight.GIB
-    free = shutil.disk_usage(ROOT).free / preflight.GIB
+    memory = (system_checks.memory_bytes() or 0) / system_checks.GIB
+    free = shutil.disk_usage(ROOT).free / system_checks.GIB
     say(f"setting Relight up: Linux x86-64, {memory:.0f} GiB of memory, {free:.0f} GiB free")
     if needs_environment:
         say("the Python packages take 1 to 5 minutes (3 GB to fetch, 6 GB on disk)")

@@ -95,7 +95,7 @@ async def retain(
     if days is None and size is None:
         raise ConfigError("say what to keep: --older-than 30d, --max-size 50GB, or both")
     async with opened_database(settings, max_size=1) as database:
-        found = await retention.retain(database, retention.Policy(days, size), dry_run=dry_run)
+        found = await retention.retain(database, retention.RetentionPolicy(days, size), dry_run=dry_run)
     _show_days(found, dry_run)
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from relight.confinement import landlock
-from relight.confinement.policy import Policy
+from relight.confinement.policy import ConfinementPolicy
 
 SYSTEM: Final = (
     *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/etc", "/proc", "/nix/store"),
@@ -62,7 +62,7 @@ def _is_in(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
-def allowed_paths(policy: Policy, references: Iterable[str]) -> list[AllowedPath]:
+def allowed_paths(policy: ConfinementPolicy, references: Iterable[str]) -> list[AllowedPath]:
     """The paths that the agents with these references may use; for the interpreter that this runs in."""
     interpreter = {os.path.realpath(prefix) for prefix in (sys.prefix, sys.base_prefix, sys.exec_prefix)}
     projects, packages = module_folders(references)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from relight.confinement import landlock, privileges, scratch, seccomp
 from relight.confinement.allowed_paths import AllowedPath, allowed_paths
-from relight.confinement.policy import Policy
+from relight.confinement.policy import ConfinementPolicy
 from relight.types.names import Network
 
 
@@ -36,7 +36,7 @@ class Held:
 class Domain:
     """The confinement of one fork server's processes."""
 
-    def __init__(self, policy: Policy, root: str, references: Iterable[str]) -> None:
+    def __init__(self, policy: ConfinementPolicy, root: str, references: Iterable[str]) -> None:
         self.root = root
         """The folder of all its scratch folders."""
         self._policy = policy

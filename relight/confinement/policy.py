@@ -26,7 +26,7 @@ DEFAULT_PORTS: Mapping[str, int] = {"http": 80, "https": 443, "socks5": 1080, "s
 
 
 @dataclass(frozen=True, kw_only=True)
-class Policy:
+class ConfinementPolicy:
     """A policy, as the runner hands it to a fork server."""
 
     hidden: Sequence[str] = ()
@@ -62,7 +62,7 @@ def policy(
     ports: Iterable[int] = (),
     gpu_devices: Sequence[str] = (),
     environ: Mapping[str, str] | None = None,
-) -> Policy:
+) -> ConfinementPolicy:
     """The policy for a runner's agents.
 
     Args:
@@ -82,7 +82,7 @@ def policy(
     opened = [entry for entry in allow_net if entry != ANY]
     services = {*map(_port, opened), *ports, *(_port_of(url) for url in urls)}
     web = {*INTERNET_PORTS, *_proxy_ports(environ or {})} if network == "internet" else set[int]()
-    return Policy(
+    return ConfinementPolicy(
         hidden=(str(home.resolve()),),
         user_home=str(Path("~").expanduser().resolve()),
         readable=[*readable, *(GPU_TABLES if gpu_devices else ())],

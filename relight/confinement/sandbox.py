@@ -13,7 +13,7 @@ from typing import Final
 import orjson
 
 from relight.confinement import namespaces
-from relight.confinement.policy import Policy
+from relight.confinement.policy import ConfinementPolicy
 from relight.errors import ConfigError
 
 NONE: Final = "agents have no namespaces of their own"
@@ -35,7 +35,7 @@ def command(python: str, covered: Iterable[str] = ()) -> list[str]:
     return [python, "-I", "-S", namespaces.__file__, orjson.dumps({"covered": list(covered)}).decode()]
 
 
-def covered(policy: Policy, scratch: str, sockets: Iterable[str] = SOCKETS) -> list[str]:
+def covered(policy: ConfinementPolicy, scratch: str, sockets: Iterable[str] = SOCKETS) -> list[str]:
     """The paths that agents find empty: what is hidden from them, unless they may use something in it; and sockets."""
     seen = [Path(path) for path in (scratch, *policy.readable, *policy.writable)]
     hidden = [path for path in policy.hidden if not any(other.is_relative_to(path) for other in seen)]

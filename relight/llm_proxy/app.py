@@ -16,14 +16,14 @@ from typing import Any, cast
 import orjson
 
 from relight.errors import RelightError
-from relight.llm_proxy.attempts import GatewayAttempt, GatewayAttempts
+from relight.llm_proxy.anthropic_messages import Messages
+from relight.llm_proxy.attempt_states import GatewayAttempt, GatewayAttempts
 from relight.llm_proxy.call_handler import CallHandler
 from relight.llm_proxy.dialects import Completions, Dialect
 from relight.llm_proxy.engine_health import watch
 from relight.llm_proxy.engines import Engine, Engines
 from relight.llm_proxy.exchange import ClientDisconnected, Exchange, Receive, Scope, Send
-from relight.llm_proxy.limits import HeldRequests, Limits
-from relight.llm_proxy.messages import Messages
+from relight.llm_proxy.limits import GatewayLimits, HeldRequests
 from relight.llm_proxy.provider_addresses import AddressGuard
 from relight.llm_proxy.recorder import Recorder
 from relight.llm_proxy.request_errors import RequestError, internal, no_such_model, no_such_route, unavailable
@@ -67,7 +67,7 @@ class Gateway:
         attempts: GatewayAttempts,
         router: Router,
         calls: CallHandler,
-        limits: Limits,
+        limits: GatewayLimits,
         admin_token: str | None,
         pass_on: PassOn | None = None,
     ) -> None:
@@ -215,7 +215,7 @@ async def cancel_on_disconnect(exchange: Exchange, serving: asyncio.Task[None]) 
 async def open_gateway(
     store: AttemptStore,
     admin_token: str | None = None,
-    limits: Limits | None = None,
+    limits: GatewayLimits | None = None,
     upstreams: Sequence[Upstream] = (),
     environment: Mapping[str, str] = os.environ,
     guard: AddressGuard | None = None,
@@ -236,7 +236,7 @@ async def open_gateway(
         report_seconds: the shortest and the longest interval of its reports to the store.
         pass_on: sends agents' spans to the store service; None: it takes none.
     """
-    limits = limits or Limits()
+    limits = limits or GatewayLimits()
     attempts, engines = GatewayAttempts(store), Engines(store)
     providers = Upstreams(upstreams, environment, guard, allowed_hosts)
     async with asyncio.TaskGroup() as tasks:

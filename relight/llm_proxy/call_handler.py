@@ -15,10 +15,10 @@ from functools import partial
 from time import monotonic
 from typing import TypeVar
 
-from relight.llm_proxy.attempts import GatewayAttempt, GatewayAttempts, RepeatableCall, UndeliveredAnswer
+from relight.llm_proxy.attempt_states import GatewayAttempt, GatewayAttempts, RepeatableCall, UndeliveredAnswer
 from relight.llm_proxy.capture import read_answer
 from relight.llm_proxy.exchange import Exchange
-from relight.llm_proxy.limits import Limits
+from relight.llm_proxy.limits import GatewayLimits
 from relight.llm_proxy.model_call import ModelCall, ask, read_chunk
 from relight.llm_proxy.platform_waits import Wait
 from relight.llm_proxy.recorder import Recorder
@@ -41,7 +41,7 @@ LONGEST_PAUSE_SECONDS = 1.0
 class CallHandler:
     """Serves model calls."""
 
-    def __init__(self, router: Router, recorder: Recorder, attempts: GatewayAttempts, limits: Limits) -> None:
+    def __init__(self, router: Router, recorder: Recorder, attempts: GatewayAttempts, limits: GatewayLimits) -> None:
         self.closing = asyncio.Event()
         self._router = router
         self._recorder = recorder

@@ -12,11 +12,11 @@ from relight.llm_proxy.request_errors import RequestError, unavailable
 from relight.transport.byte_budgets import ByteBudget, held_bytes
 
 if TYPE_CHECKING:
-    from relight.llm_proxy.attempts import GatewayAttempt
+    from relight.llm_proxy.attempt_states import GatewayAttempt
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class GatewayLimits:
     """The limits of a gateway on its calls, and the intervals of its background tasks."""
 
     request_bytes: int = MAX_BODY_BYTES
@@ -58,7 +58,7 @@ class Limits:
 class HeldRequests:
     """The requests that are held while their calls are served: of each attempt, and of all together."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: GatewayLimits) -> None:
         self._limits = limits
         self._total = ByteBudget(limits.total_bytes, _all_held)
         self._of_attempts: dict[tuple[str, str], ByteBudget] = {}

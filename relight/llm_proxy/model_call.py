@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import orjson
 
-from relight.llm_proxy.attempts import GatewayAttempt
+from relight.llm_proxy.attempt_states import GatewayAttempt
 from relight.llm_proxy.capture import Capture
 from relight.llm_proxy.engines import PASSED_ON_STATUSES
-from relight.llm_proxy.limits import Limits
+from relight.llm_proxy.limits import GatewayLimits
 from relight.llm_proxy.request_errors import PassedOn
 from relight.llm_proxy.requests import Prepared
 from relight.llm_proxy.targets import Target, TargetUnavailable
@@ -73,7 +73,7 @@ class ModelCall:
         self.attempt.give_back(self.prepared.request_hash, self.number)
 
 
-async def ask(target: Target, call: ModelCall, limits: Limits) -> dict[str, Any]:
+async def ask(target: Target, call: ModelCall, limits: GatewayLimits) -> dict[str, Any]:
     """Send the call to a target; returns the whole answer."""
     async with target.post(call.prepared.route, call.content) as answer:
         content = b"".join([piece async for piece in limits.within(answer.pieces())])

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 
 from relight.errors import RelightError
 from relight.faults import FaultPoint, fault_point
-from relight.llm_proxy.attempts import GatewayAttempt, GatewayAttempts, UndeliveredAnswer
+from relight.llm_proxy.attempt_states import GatewayAttempt, GatewayAttempts, UndeliveredAnswer
 from relight.llm_proxy.capture import Capture
 from relight.llm_proxy.exchange import Exchange
 from relight.llm_proxy.model_call import ModelCall

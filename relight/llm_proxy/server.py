@@ -16,7 +16,7 @@ import uvicorn
 
 from relight.errors import ConfigError, RelightError, StackError, UnauthorizedError
 from relight.llm_proxy.app import Gateway, open_gateway
-from relight.llm_proxy.limits import Limits
+from relight.llm_proxy.limits import GatewayLimits
 from relight.llm_proxy.metrics import Metered
 from relight.llm_proxy.provider_addresses import AddressGuard, addresses_of
 from relight.settings import Settings
@@ -86,7 +86,7 @@ async def serve(
         ConfigError: `gateway_url` has no host or port, the providers' file is invalid, or the store service does not
             accept the admin token.
     """
-    limits = Limits(settings.gateway_request_bytes, settings.gateway_answer_bytes, settings.gateway_call_seconds)
+    limits = GatewayLimits(settings.gateway_request_bytes, settings.gateway_answer_bytes, settings.gateway_call_seconds)
     upstreams = load_upstreams(settings.gateway_upstreams) if settings.gateway_upstreams else []
     default = address(settings) if host is None or port is None else (host, port)
     sock = bind(host or default[0], default[1] if port is None else port)

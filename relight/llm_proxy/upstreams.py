@@ -35,7 +35,7 @@ MOST_RESOURCES = 1024
 """How many models of resources are kept with their state."""
 
 
-class Answer:
+class UpstreamAnswer:
     """A provider's answer as it comes in, with line ends as engines write them."""
 
     def __init__(self, response: aiohttp.ClientResponse) -> None:
@@ -65,7 +65,7 @@ class Provider(Target):
         """The variable with the key, where the gateway's environment does not hold it."""
 
     @asynccontextmanager
-    async def post(self, route: Route, content: bytes) -> AsyncGenerator[Answer]:
+    async def post(self, route: Route, content: bytes) -> AsyncGenerator[UpstreamAnswer]:
         headers = {"content-type": "application/json", "accept-encoding": "identity"}
         if self._key:
             headers["authorization"] = f"Bearer {self._key}"
@@ -75,7 +75,7 @@ class Provider(Target):
             async with self._session.post(url, data=content, headers=headers, allow_redirects=False) as response:
                 if response.status != 200:
                     raise await self._refused(response)
-                yield Answer(response)
+                yield UpstreamAnswer(response)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             self.failed()
             refused = getattr(error, "os_error", error)

@@ -13,7 +13,7 @@ from pydantic import ConfigDict, Field
 from relight.emitter.scope import new_trace_id
 from relight.processes.linux import signal_name
 from relight.runner.agent_environment import attempt_environment
-from relight.runner.messages import CallRequest, ExitReport
+from relight.runner.process_messages import CallRequest, ExitReport
 from relight.types.names import Network
 from relight.types.resources import LLM, NamedResources, ProxyLLM
 from relight.types.rollout import FailureClass

@@ -22,7 +22,8 @@ from relight.emitter.attributes import clean_text, flatten, safe_text
 from relight.emitter.scope import NUMBER_SECONDS, EmittedSpan, Scope, send
 from relight.litagent.agent_arguments import Invocation
 from relight.litagent.returns import Returned, returned_spans, sort_out
-from relight.runner import frames, messages
+from relight.runner import frames
+from relight.runner import process_messages as messages
 
 _TRACEBACK_HEAD: Final = 4 * 1024
 _TRACEBACK_TAIL: Final = 12 * 1024

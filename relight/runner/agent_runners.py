@@ -12,8 +12,8 @@ from typing import Any
 from relight.errors import AgentLoadError
 from relight.runner.agent_call import AgentCall, AgentOutcome
 from relight.runner.collector import OnSpan
-from relight.runner.messages import LoadReport
 from relight.runner.numbering import Flush
+from relight.runner.process_messages import LoadReport
 from relight.runner.shared_isolation import SharedRunner
 from relight.types.rollout import FailureClass
 

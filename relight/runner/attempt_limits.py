@@ -25,7 +25,7 @@ DELETED: Final = " (deleted)"
 
 
 @dataclass(frozen=True)
-class Limits:
+class AttemptLimits:
     """What all processes of an attempt may hold together."""
 
     memory_bytes: int
@@ -50,7 +50,7 @@ class OpenFiles:
     scratch_bytes: int
 
 
-def excess(pid: int, folder: str, limits: Limits) -> Excess | None:
+def excess(pid: int, folder: str, limits: AttemptLimits) -> Excess | None:
     """The first limit that the attempt with this process and this scratch folder exceeds.
 
     Takes a millisecond for a small tree, and longer for one with many processes or files.

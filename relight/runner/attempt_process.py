@@ -17,7 +17,8 @@ from typing import Any, NoReturn
 from relight.emitter.scope import set_active_tracer, set_process_scope
 from relight.litagent.loading import LoadedAgent
 from relight.processes import linux
-from relight.runner import agent_process, frames, messages
+from relight.runner import agent_process, frames
+from relight.runner import process_messages as messages
 from relight.runner.attempt_limits import RESERVE_BYTES
 from relight.runner.hooked_call import HookedCall
 

@@ -17,11 +17,11 @@ from relight.emitter.attributes import clean_text
 from relight.emitter.emit import MAX_FEEDBACK_CHARACTERS
 from relight.emitter.reading import get_reward_values
 from relight.litagent.returns import Returned
-from relight.runner import messages
+from relight.runner import process_messages as messages
 from relight.runner.agent_call import AgentCall, AgentOutcome
 from relight.runner.captured_output import OutputTail
-from relight.runner.messages import ExitReport, Raised
 from relight.runner.numbering import Numbering
+from relight.runner.process_messages import ExitReport, Raised
 from relight.semconv import REWARD_FEEDBACK
 from relight.types.rollout import FailureClass
 from relight.types.wire import SpanRecord

@@ -19,16 +19,16 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal, get_args
 
 from relight.confinement import sandbox, scratch
-from relight.confinement.policy import Policy
+from relight.confinement.policy import ConfinementPolicy
 from relight.errors import AgentLoadError
 from relight.processes import linux
 from relight.processes.child import ChildProcess
 from relight.processes.restart_backoff import RestartBackoff
-from relight.runner import messages
+from relight.runner import process_messages as messages
 from relight.runner.agent_environment import agent_environment
 from relight.runner.captured_output import OutputPipe
 from relight.runner.forked_process import ForkedProcess, MessageDecoder, OnMessage
-from relight.runner.messages import End, ExitReport, Fork, LoadReport, Raised
+from relight.runner.process_messages import End, ExitReport, Fork, LoadReport, Raised
 from relight.types.names import Network
 
 _LOAD_SECONDS: Final = 600.0
@@ -49,7 +49,7 @@ class ForkServerOptions:
     passed_environment: Sequence[str] = ()
     """Names of variables of this process that agents get too."""
     python: str = sys.executable
-    policy: Policy | None = None
+    policy: ConfinementPolicy | None = None
     """What agents may reach; None: they are not confined."""
     wrapper: Sequence[str] = ()
     """The start of a command that runs the fork server within something of the user's own."""

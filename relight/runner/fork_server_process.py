@@ -27,17 +27,18 @@ from contextlib import suppress
 from typing import Final, NoReturn
 
 from relight.confinement.domain import Domain, Held
-from relight.confinement.policy import Policy
+from relight.confinement.policy import ConfinementPolicy
 from relight.confinement.refusals import remedy
 from relight.emitter.scope import set_process_scope
 from relight.errors import AgentLoadError
 from relight.litagent.litagent import FunctionalLitAgent
 from relight.litagent.loading import LoadedAgent, load_agents
 from relight.processes import linux
-from relight.runner import agent_process, attempt_process, frames, messages, shared_process
+from relight.runner import agent_process, attempt_process, frames, shared_process
+from relight.runner import process_messages as messages
 from relight.runner.hooked_call import HookedCall
-from relight.runner.messages import CallRequest, ExitReport, Fork, LoadReport, Raised
 from relight.runner.preload import import_lazy_parts
+from relight.runner.process_messages import CallRequest, ExitReport, Fork, LoadReport, Raised
 from relight.runner.thread_watch import ThreadWatch
 
 MODES: Final[dict[str, Callable[[dict[str, LoadedAgent], socket.socket], NoReturn]]] = {
@@ -253,7 +254,7 @@ def main() -> None:
     linux.name_process("relight-forker")
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     root, policy, *references = sys.argv[2:]
-    domain = Domain(Policy.from_json(policy), root, references) if root else None
+    domain = Domain(ConfinementPolicy.from_json(policy), root, references) if root else None
     held = domain.enter() if domain else Held()
     try:
         agents, report = load(references, held)

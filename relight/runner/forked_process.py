@@ -11,9 +11,10 @@ from typing import Final, Generic, TypeVar, get_args
 import orjson
 from pydantic import TypeAdapter, ValidationError
 
-from relight.runner import frames, messages
+from relight.runner import frames
+from relight.runner import process_messages as messages
 from relight.runner.captured_output import OutputPipe
-from relight.runner.messages import ExitReport
+from relight.runner.process_messages import ExitReport
 
 M = TypeVar("M")
 OnMessage = Callable[[int, messages.FromAgent, int], None]

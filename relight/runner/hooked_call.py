@@ -13,7 +13,7 @@ from relight.litagent.loading import LoadedAgent
 from relight.litagent.returns import Returned
 from relight.runner.agent_process import Reporter, awaited, send_spans
 from relight.runner.hooks import HookCalls, as_span
-from relight.runner.messages import CallRequest
+from relight.runner.process_messages import CallRequest
 
 Wait = Callable[[Awaitable[Any]], Awaitable[Any]]
 

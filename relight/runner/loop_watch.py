@@ -14,7 +14,8 @@ import time
 from collections.abc import Coroutine, Generator
 from typing import Any, Final
 
-from relight.runner import agent_process, messages
+from relight.runner import agent_process
+from relight.runner import process_messages as messages
 
 CHECK_SECONDS: Final = 0.5
 """How often the loop is checked, and how long it may take to respond."""

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from relight.errors import RelightError
-from relight.runner.messages import Number
+from relight.runner.process_messages import Number
 
 Flush = Callable[[], Awaitable[None]]
 """Sends to the store what an attempt has emitted so far."""

@@ -18,12 +18,12 @@ from typing import Any, Final, Protocol, Self
 from relight.processes import linux
 from relight.retrying import Every, in_background
 from relight.runner.agent_call import AgentCall, AgentOutcome
-from relight.runner.attempt_limits import LOOK_SECONDS, RESERVE_BYTES, Limits, excess
+from relight.runner.attempt_limits import LOOK_SECONDS, RESERVE_BYTES, AttemptLimits, excess
 from relight.runner.collector import MAX_SPANS, Collector, OnSpan
 from relight.runner.fork_server import ForkServer, ForkServerOptions, ForkServerSupervisor
 from relight.runner.forked_process import ForkedProcess
-from relight.runner.messages import ExitReport, LoadReport
 from relight.runner.numbering import Flush, Numbering
+from relight.runner.process_messages import ExitReport, LoadReport
 from relight.types.rollout import FailureClass
 
 KILL_GRACE_SECONDS: Final = 10.0
@@ -85,7 +85,7 @@ class IsolatedRunner(ForkServerRunner):
         self,
         references: Sequence[str],
         *,
-        limits: Limits | None = None,
+        limits: AttemptLimits | None = None,
         supervisor: ForkServerSupervisor | None = None,
         max_spans: int = MAX_SPANS,
         kill_grace_seconds: float = KILL_GRACE_SECONDS,

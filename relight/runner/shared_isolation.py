@@ -13,15 +13,15 @@ import itertools
 from collections.abc import Sequence
 from typing import Any, Final
 
-from relight.runner import messages
+from relight.runner import process_messages as messages
 from relight.runner.agent_call import AgentCall, AgentOutcome
-from relight.runner.attempt_limits import Limits
+from relight.runner.attempt_limits import AttemptLimits
 from relight.runner.collector import Collector, OnSpan
 from relight.runner.fork_server import ForkServer, ForkServerOptions, ForkServerSupervisor
 from relight.runner.forked_process import ForkedProcess
-from relight.runner.messages import ExitReport
 from relight.runner.numbering import Flush, Numbering
 from relight.runner.process_isolation import KILL_GRACE_SECONDS, ForkServerRunner, IsolatedRunner
+from relight.runner.process_messages import ExitReport
 from relight.types.rollout import FailureClass
 
 CANCEL_GRACE_SECONDS: Final = 5.0
@@ -110,7 +110,7 @@ class SharedRunner(ForkServerRunner):
         self,
         references: Sequence[str],
         *,
-        limits: Limits | None = None,
+        limits: AttemptLimits | None = None,
         cancel_grace_seconds: float = CANCEL_GRACE_SECONDS,
         **options: Any,
     ) -> None:

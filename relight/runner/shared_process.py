@@ -23,7 +23,8 @@ from typing import Any, Final, NoReturn, TextIO
 from relight.emitter.attributes import clean_text
 from relight.emitter.scope import Scope, close_scope, open_scope, set_context_scope, set_context_tracer
 from relight.litagent.loading import LoadedAgent
-from relight.runner import agent_process, frames, messages
+from relight.runner import agent_process, frames
+from relight.runner import process_messages as messages
 from relight.runner.hooked_call import HookedCall
 from relight.runner.loop_watch import LoopWatch, current_call
 

@@ -17,16 +17,16 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from relight.confinement import sandbox
-from relight.confinement.policy import GPU_DEVICES, Policy, policy
+from relight.confinement.policy import GPU_DEVICES, ConfinementPolicy, policy
 from relight.confinement.privileges import set_dumpable
 from relight.confinement.protections import describe
 from relight.observability.process_reports import Doing, keep_reporting, own_report
 from relight.runner.agent_runners import AgentRunners
 from relight.runner.attempt_activity import RunnerActivities
-from relight.runner.attempt_limits import Limits
+from relight.runner.attempt_limits import AttemptLimits
 from relight.runner.gateway_probe import GatewayProbe
 from relight.runner.grading_activity import GradingActivities
-from relight.runner.messages import LoadReport
+from relight.runner.process_messages import LoadReport
 from relight.runner.shared_exclusive_lock import SharedExclusiveLock
 from relight.settings import Settings
 from relight.store.attempts.attempt_tokens import runner_token
@@ -76,7 +76,9 @@ async def serve(
         gateway = GatewayProbe(settings.gateway_url)
         stack.push_async_callback(gateway.close)
         allowed = agents_policy(settings, gateway.relay.ports)
-        limits = Limits(settings.attempt_memory_bytes, settings.attempt_processes, settings.attempt_scratch_bytes)
+        limits = AttemptLimits(
+            settings.attempt_memory_bytes, settings.attempt_processes, settings.attempt_scratch_bytes
+        )
         wrapper = sandbox.wrapper_command(settings.wrapper)
         python = python or sys.executable
         lacking = await sandbox.lacking(isolation, python, wrapper)
@@ -123,7 +125,7 @@ def make_worker(
     )
 
 
-def agents_policy(settings: Settings, ports: Sequence[int]) -> Policy:
+def agents_policy(settings: Settings, ports: Sequence[int]) -> ConfinementPolicy:
     """What the agents of a runner with these settings may reach; `ports` are those of its relays."""
     return policy(
         home=settings.home,

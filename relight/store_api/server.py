@@ -23,7 +23,7 @@ from relight.settings import Settings
 from relight.store.attempts.postgres import PostgresStore
 from relight.store.database import Database, opened_database
 from relight.store.maintenance.partitions import ensure_partitions
-from relight.store.maintenance.retention import Policy, retain
+from relight.store.maintenance.retention import RetentionPolicy, retain
 from relight.store.memory.lightning import PERIOD_SECONDS, InMemoryLightningStore
 from relight.store.queue.sweeper import keep_sweeping
 from relight.store_api.app import create_app
@@ -91,7 +91,7 @@ async def _serve_postgres(
     report = partial(_own_report, _url(listener), app.state.requests)
     await store.register_worker(report())
     side_tasks = (
-        _maintain(database, Policy(settings.retention_days, settings.retention_bytes)),
+        _maintain(database, RetentionPolicy(settings.retention_days, settings.retention_bytes)),
         keep_reporting(store.register_worker, report, Doing(), report_seconds),
         keep_sweeping(database),
     )
@@ -157,17 +157,17 @@ async def _obey(stop: asyncio.Event | None, server: Server) -> None:
         server.should_exit = True
 
 
-async def _maintain(database: Database, policy: Policy) -> None:
+async def _maintain(database: Database, policy: RetentionPolicy) -> None:
     """Create partitions for the coming days, and drop days by the retention policy, every hour."""
     async for _ in Every(PARTITION_SECONDS, at_once=False):
         await keep_house_once(database, policy)
 
 
-async def keep_house_once(database: Database, policy: Policy) -> None:
+async def keep_house_once(database: Database, policy: RetentionPolicy) -> None:
     """The hourly maintenance; if Postgres does not answer or is busy, it is done an hour later."""
     with logged(log, "partitions error=%s", RelightError):  # until then rows go to the default partitions
         await ensure_partitions(database)
-    if policy == Policy():
+    if policy == RetentionPolicy():
         return
     with logged(log, "retention error=%s", RelightError):
         for day in await retain(database, policy):

@@ -12,8 +12,8 @@ With pytest, `pytest_plugins = ["relight.testing.plugin"]` in the top `conftest.
 
 from __future__ import annotations
 
+from relight.testing.agent_runs import AgentAttempts, FinishedAttempt
 from relight.testing.answers import Answer, ToolCall
-from relight.testing.attempts import AgentAttempts, FinishedAttempt
 from relight.testing.upstream import Behaviour, ScriptedUpstream, break_off, fault
 
 __all__ = [

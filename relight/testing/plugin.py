@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from relight.testing.attempts import AgentAttempts, FinishedAttempt
+from relight.testing.agent_runs import AgentAttempts, FinishedAttempt
 from relight.testing.upstream import ScriptedUpstream
 
 T = TypeVar("T")

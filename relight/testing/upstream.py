@@ -11,8 +11,8 @@ from typing import Any, Self
 
 from aiohttp import web
 
+from relight.llm_proxy.anthropic_messages import Messages
 from relight.llm_proxy.dialects import Dialect
-from relight.llm_proxy.messages import Messages
 from relight.llm_proxy.request_errors import RequestError
 from relight.llm_proxy.responses import Responses
 from relight.testing.answers import Answer, ToolCall

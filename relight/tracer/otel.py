@@ -34,7 +34,7 @@ class OtelTracer(Tracer):
         *,
         endpoint: str | None = None,
         headers: Mapping[str, str] | None = None,
-        outbox: Path | str | None = None,
+        queue_folder: Path | str | None = None,
     ) -> None:
         """Describe a tracer; nothing is changed before `init_worker`.
 
@@ -44,12 +44,12 @@ class OtelTracer(Tracer):
             endpoint: where spans go that are of no attempt of this process: the address of a store, without
                 `/v1/traces`; by default OTEL_EXPORTER_OTLP_ENDPOINT. Without one they are not kept.
             headers: of requests to it; by default OTEL_EXPORTER_OTLP_HEADERS.
-            outbox: folder in which they wait for it; by default one for the endpoint under `~/.cache/relight/outbox`.
+            queue_folder: where they wait for it; by default a folder for the endpoint under `~/.cache/relight/spans`.
         """
         self.instrument = instrument
         self.instrumented: list[str] = []
         """The instrumentors that are on."""
-        self._endpoint, self._headers, self._outbox = endpoint, headers, outbox
+        self._endpoint, self._headers, self._queue_folder = endpoint, headers, queue_folder
 
     def init_worker(self, worker_id: int, store: LightningStore | None = None, *args: Any, **kwargs: Any) -> None:
         """Attach to the SDK and switch the instrumentors on.
@@ -59,12 +59,12 @@ class OtelTracer(Tracer):
         """
         super().init_worker(worker_id, store)
         from relight.tracer.instrumentors import switch_on
-        from relight.tracer.outbox import open_outbox
         from relight.tracer.processor import processor
+        from relight.tracer.span_queue import open_queue
 
         provider = self._provider()
         self.instrumented = switch_on(self.instrument, provider)
-        processor().open_outbox = partial(open_outbox, self._endpoint, self._headers, self._outbox)
+        processor().open_queue = partial(open_queue, self._endpoint, self._headers, self._queue_folder)
 
     def teardown_worker(self, worker_id: int, *args: Any, **kwargs: Any) -> None:
         """Switch the instrumentors off again. The processor stays, as the SDK can't remove one."""

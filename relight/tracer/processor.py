@@ -2,7 +2,7 @@
 
 The attempt of a span is fixed when it starts: that of the context, else that of the parent span, else the only one of
 the process. A span that could be of several attempts is counted on each of them and dropped; where there is no attempt
-at all it goes to the outbox, if there is one.
+at all it goes to the span queue, if there is one.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class AttemptSpanProcessor(SpanProcessor):
     """Sends each sampled span, when it ends, to the attempt in which it started."""
 
     def __init__(self) -> None:
-        self.open_outbox: Callable[[], SpanProcessor | None] | None = None
-        """Opens the outbox for spans that are of no attempt, when the first one ends: its thread must not be made in a
+        self.open_queue: Callable[[], SpanProcessor | None] | None = None
+        """Opens the queue for spans that are of no attempt, when the first one ends: its thread must not be made in a
         process that others are forked from.
         """
-        self._outbox: SpanProcessor | None = None
+        self._queue: SpanProcessor | None = None
         self._opening = threading.Lock()
         self._scopes: dict[int, Scope | None] = {}
         """Of the spans under way, by span id: `on_end` gets a copy of the span."""
@@ -58,19 +58,19 @@ class AttemptSpanProcessor(SpanProcessor):
             return
         if scope is not None:
             scope.sink(from_opentelemetry(span))
-        elif not count_dropped() and (outbox := self._opened()) is not None:
-            outbox.on_end(span)
+        elif not count_dropped() and (queue := self._opened()) is not None:
+            queue.on_end(span)
 
     def _opened(self) -> SpanProcessor | None:
         with self._opening:
-            if self._outbox is None and self.open_outbox is not None:
-                self._outbox, self.open_outbox = self.open_outbox(), None
-                if self._outbox is not None:
-                    atexit.register(self._outbox.shutdown)  # it exports what waits
-            return self._outbox
+            if self._queue is None and self.open_queue is not None:
+                self._queue, self.open_queue = self.open_queue(), None
+                if self._queue is not None:
+                    atexit.register(self._queue.shutdown)  # it exports what waits
+            return self._queue
 
     def force_flush(self, timeout_millis: int = 30000) -> bool:
-        return self._outbox is None or self._outbox.force_flush(timeout_millis)
+        return self._queue is None or self._queue.force_flush(timeout_millis)
 
 
 @cache

@@ -14,7 +14,7 @@ import pytest
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from relight.llm_proxy import exchange, limits, requests
-from relight.llm_proxy.attempts import GatewayAttempts
+from relight.llm_proxy.attempt_states import GatewayAttempts
 from relight.llm_proxy.provider_addresses import AddressGuard
 from relight.llm_proxy.upstreams import Provider
 from relight.store.access_tokens import Role

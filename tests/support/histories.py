@@ -74,7 +74,10 @@ async def _keep(client: Client, name: str, workflow_id: str, run_id: str | None 
     path = FOLDER / f"0.1-{name}.json"
     if path.exists():
         return []
-    path.write_text((await client.get_workflow_handle(workflow_id, run_id=run_id).fetch_history()).to_json())
+    history = await client.get_workflow_handle(workflow_id, run_id=run_id).fetch_history()
+    path.write_text(
+        history.to_json().replace(f"{Path(__file__).parents[2]}/", "")
+    )  # stack traces name no machine's folder
     return [path.name]
 
 

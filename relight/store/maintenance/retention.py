@@ -23,7 +23,7 @@ NEXT_DAY = "select min(day) from {table} where $1::date is null or day > $1"
 
 
 @dataclass(frozen=True)
-class Policy:
+class RetentionPolicy:
     """Limits of what is kept; None: no limit."""
 
     days: int | None = None
@@ -70,7 +70,7 @@ def parse_size(text: str) -> int:
         raise ConfigError(f"a size is needed, such as 50GB, 512MiB or a number of bytes; given {text!r}") from error
 
 
-async def retain(database: Database, policy: Policy, *, dry_run: bool = False) -> list[Day]:
+async def retain(database: Database, policy: RetentionPolicy, *, dry_run: bool = False) -> list[Day]:
     """Drop the days that the policy does not keep, oldest first; returns every day with the action.
 
     With `dry_run` nothing is dropped, and the result says what would be.
@@ -84,7 +84,7 @@ async def retain(database: Database, policy: Policy, *, dry_run: bool = False) -
     return days
 
 
-def choose(days: Sequence[Day], policy: Policy, today: date, needed: dict[date, str]) -> list[Day]:
+def choose(days: Sequence[Day], policy: RetentionPolicy, today: date, needed: dict[date, str]) -> list[Day]:
     """Mark each day; returns those to drop, oldest first."""
     left = sum(day.size_bytes for day in days)
     chosen: list[Day] = []
@@ -101,7 +101,7 @@ def choose(days: Sequence[Day], policy: Policy, today: date, needed: dict[date, 
     return chosen
 
 
-def _excess(day: Day, policy: Policy, today: date, left: int) -> str:
+def _excess(day: Day, policy: RetentionPolicy, today: date, left: int) -> str:
     """Why a day exceeds the policy; empty if it does not."""
     if day.day >= today:
         return ""

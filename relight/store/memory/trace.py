@@ -14,7 +14,7 @@ from relight.adapter.model_calls import PROXY_CALLS, response_id
 from relight.observability.redaction import Redactor
 from relight.store.generations import response_id_of, to_json
 from relight.store.memory.rows import AttemptRow, MemoryCall, RolloutRow
-from relight.store.spans.model_calls import SampledChoice, StoredCall, call_attributes, has_messages
+from relight.store.spans.model_call_attributes import SampledChoice, StoredCall, call_attributes, has_messages
 from relight.types.tracer import Span
 
 Key = tuple[str, str]

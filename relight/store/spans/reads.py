@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from relight.store.database import Database
 from relight.store.generations import unpack_body
-from relight.store.spans.model_calls import SampledChoice, StoredCall, call_attributes, has_messages
+from relight.store.spans.model_call_attributes import SampledChoice, StoredCall, call_attributes, has_messages
 from relight.store.spans.rows import digests_of, span_of_fields
 from relight.types.tracer import Span
 

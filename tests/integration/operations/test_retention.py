@@ -14,7 +14,7 @@ from relight.store.attempts.postgres import PostgresStore
 from relight.store.database import Database
 from relight.store.maintenance.check import check_store
 from relight.store.maintenance.partitions import ensure_partitions
-from relight.store.maintenance.retention import Day, Policy, choose, parse_days, parse_size, retain
+from relight.store.maintenance.retention import Day, RetentionPolicy, choose, parse_days, parse_size, retain
 from relight.store.runs.views import RunViews
 from relight.store.training import ledger
 from relight.store_api.server import keep_house_once
@@ -43,7 +43,7 @@ async def age(database: Database, days: int, *, partitions: bool = True) -> date
         return day
 
 
-async def dropped(database: Database, policy: Policy, **options: Any) -> list[Day]:
+async def dropped(database: Database, policy: RetentionPolicy, **options: Any) -> list[Day]:
     return [day for day in await retain(database, policy, **options) if day.action == "dropped"]
 
 
@@ -51,7 +51,7 @@ async def dropped(database: Database, policy: Policy, **options: Any) -> list[Da
 async def test_an_old_day_is_dropped_and_the_record_of_its_run_stays(finished: Database, partitions: bool) -> None:
     day = await age(finished, 31, partitions=partitions)
     kept = await counts(finished, KEPT)
-    assert [gone.day for gone in await dropped(finished, Policy(days=30))] == [day]
+    assert [gone.day for gone in await dropped(finished, RetentionPolicy(days=30))] == [day]
     assert await counts(finished, LARGE) == dict.fromkeys(LARGE, 0)
     assert await counts(finished, KEPT) == kept
     assert await check_store(finished) == []
@@ -66,14 +66,14 @@ async def test_an_old_day_is_dropped_and_the_record_of_its_run_stays(finished: D
 async def test_a_day_within_the_age_stays(finished: Database) -> None:
     await age(finished, 30)
     before = await counts(finished, LARGE)
-    assert await dropped(finished, Policy(days=30)) == []
+    assert await dropped(finished, RetentionPolicy(days=30)) == []
     assert await counts(finished, LARGE) == before
 
 
 async def test_a_dry_run_says_what_would_go_and_drops_nothing(finished: Database) -> None:
     day = await age(finished, 31)
     before = await counts(finished, LARGE)
-    assert [found.day for found in await dropped(finished, Policy(days=30), dry_run=True)] == [day]
+    assert [found.day for found in await dropped(finished, RetentionPolicy(days=30), dry_run=True)] == [day]
     assert await counts(finished, LARGE) == before
 
 
@@ -81,16 +81,19 @@ async def test_the_oldest_days_go_until_the_rest_is_small_enough(finished: Datab
     old = await age(finished, 3)
     await play_small_run(finished, tmp_path, "newer")
     newer = await age(finished, 2)
-    sizes = {day.day: day.size_bytes for day in await retain(finished, Policy())}
+    sizes = {day.day: day.size_bytes for day in await retain(finished, RetentionPolicy())}
     total = sum(sizes.values())
-    assert [day.day for day in await dropped(finished, Policy(size_bytes=total), dry_run=True)] == []
-    assert [day.day for day in await dropped(finished, Policy(size_bytes=total - 1), dry_run=True)] == [old]
-    assert [day.day for day in await dropped(finished, Policy(size_bytes=total - sizes[old] - 1))] == [old, newer]
+    assert [day.day for day in await dropped(finished, RetentionPolicy(size_bytes=total), dry_run=True)] == []
+    assert [day.day for day in await dropped(finished, RetentionPolicy(size_bytes=total - 1), dry_run=True)] == [old]
+    assert [day.day for day in await dropped(finished, RetentionPolicy(size_bytes=total - sizes[old] - 1))] == [
+        old,
+        newer,
+    ]
 
 
 async def test_today_stays_whatever_its_size(finished: Database) -> None:
     before = await counts(finished, LARGE)
-    assert await dropped(finished, Policy(days=1, size_bytes=1)) == []
+    assert await dropped(finished, RetentionPolicy(days=1, size_bytes=1)) == []
     assert await counts(finished, LARGE) == before
 
 
@@ -102,13 +105,13 @@ async def test_a_day_that_an_open_step_of_an_unfinished_run_needs_stays(database
     await age(database, 100)
     for status in ("running", "interrupted", "failed", "cancelled"):
         await database.pool.execute("update runs set status = $1", status)
-        (kept,) = [day for day in await retain(database, Policy(days=30)) if day.reason]
+        (kept,) = [day for day in await retain(database, RetentionPolicy(days=30)) if day.reason]
         assert (kept.action, kept.reason) == ("kept", f"step 1 of run {RUN} needs it")
     await database.pool.execute("update runs set status = 'running'")
     await run.write_ledger(1)
-    assert await dropped(database, Policy(days=30)) == []
+    assert await dropped(database, RetentionPolicy(days=30)) == []
     await run.update(1)
-    assert len(await dropped(database, Policy(days=30))) == 1
+    assert len(await dropped(database, RetentionPolicy(days=30))) == 1
     assert await check_store(database) == []
 
 
@@ -118,10 +121,10 @@ async def test_a_day_that_a_replay_has_still_to_train_on_stays(finished: Databas
         "insert into runs (run, file, driver, total_steps, train_dataset, parent_run, parent_step, replays)"
         " select 'again', file, driver, 2, train_dataset, run, 0, true from runs"
     )
-    (kept,) = [day for day in await retain(finished, Policy(days=30)) if day.reason]
+    (kept,) = [day for day in await retain(finished, RetentionPolicy(days=30)) if day.reason]
     assert (kept.action, kept.reason) == ("kept", "replay again needs it")
     await finished.pool.execute("update runs set status = 'finished', finished_at = now()")
-    assert len(await dropped(finished, Policy(days=30))) == 1
+    assert len(await dropped(finished, RetentionPolicy(days=30))) == 1
 
 
 async def test_a_day_with_an_open_rollout_stays_and_its_calls_are_taken(postgres_url: str, database: Database) -> None:
@@ -132,17 +135,17 @@ async def test_a_day_with_an_open_rollout_stays_and_its_calls_are_taken(postgres
     await kit.add_rollout("outside", external=True)
     await age(database, 100)
     attempt = await opened(kit, "outside")
-    assert await dropped(database, Policy(days=30)) == []
+    assert await dropped(database, RetentionPolicy(days=30)) == []
     await kit.store.commit_generations([call(attempt)])
     await finish(kit, attempt)
-    assert len(await dropped(database, Policy(days=30))) == 1
+    assert len(await dropped(database, RetentionPolicy(days=30))) == 1
     late = await kit.store.add_spans("outside", attempt.attempt_id, attempt.fence, [span("late")])
     assert late == 1
 
 
 async def test_services_that_apply_retention_concurrently_drop_a_day_once(finished: Database) -> None:
     await age(finished, 31)
-    await asyncio.gather(*(keep_house_once(finished, Policy(days=30)) for _ in range(4)))
+    await asyncio.gather(*(keep_house_once(finished, RetentionPolicy(days=30)) for _ in range(4)))
     assert await counts(finished, LARGE) == dict.fromkeys(LARGE, 0)
     assert await finished.pool.fetchval("select count(*) from audit where action = 'drop_day'") == 1
 
@@ -152,22 +155,22 @@ async def test_a_day_with_a_reader_is_dropped_an_hour_later(finished: Database) 
     before = await counts(finished, LARGE)
     async with finished.pool.acquire() as reader, reader.transaction():
         await reader.fetch("select * from spans")
-        await keep_house_once(finished, Policy(days=30))
+        await keep_house_once(finished, RetentionPolicy(days=30))
     assert await counts(finished, LARGE) == before
-    await keep_house_once(finished, Policy(days=30))
+    await keep_house_once(finished, RetentionPolicy(days=30))
     assert await counts(finished, LARGE) == dict.fromkeys(LARGE, 0)
 
 
 async def test_without_a_policy_everything_is_kept(finished: Database) -> None:
     await age(finished, 1000)
     before = await counts(finished, LARGE)
-    await keep_house_once(finished, Policy())
+    await keep_house_once(finished, RetentionPolicy())
     assert await counts(finished, LARGE) == before
 
 
 def test_a_needed_day_does_not_keep_younger_ones() -> None:
     days = [Day(date(2026, 1, number), size_bytes=10) for number in (1, 2, 3)]
-    gone = choose(days, Policy(size_bytes=15), date(2026, 2, 1), {date(2026, 1, 1): "run a"})
+    gone = choose(days, RetentionPolicy(size_bytes=15), date(2026, 2, 1), {date(2026, 1, 1): "run a"})
     assert [day.day.day for day in gone] == [2, 3]
 
 

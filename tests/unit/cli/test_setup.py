@@ -24,7 +24,7 @@ def load(name: str) -> ModuleType:
     return module
 
 
-preflight = load("preflight")
+system_checks = load("system_checks")
 
 
 @pytest.mark.parametrize(
@@ -32,14 +32,14 @@ preflight = load("preflight")
     [("Linux", "x86_64", True), ("Linux", "aarch64", False), ("Darwin", "arm64", False), ("Windows", "AMD64", False)],
 )
 def test_only_linux_on_x86_64_fits(system: str, machine: str, fits: bool) -> None:
-    problem = preflight.platform_problem(system, machine)
+    problem = system_checks.platform_problem(system, machine)
     assert (problem is None) is fits
     assert fits or "needs Linux on x86-64" in problem
 
 
 @pytest.mark.parametrize(("size", "fits"), [(4 * GIB, False), (7.5 * GIB, True), (64 * GIB, True), (None, True)])
 def test_eight_gib_of_memory_are_needed(size: float | None, fits: bool) -> None:
-    assert (preflight.memory_problem(size) is None) is fits
+    assert (system_checks.memory_problem(size) is None) is fits
 
 
 def test_a_containers_limit_counts_where_it_is_lower(tmp_path: Path) -> None:
@@ -47,16 +47,16 @@ def test_a_containers_limit_counts_where_it_is_lower(tmp_path: Path) -> None:
     proc.mkdir()
     cgroup.mkdir()
     (proc / "meminfo").write_text("MemTotal:       33554432 kB\nMemFree: 1 kB\n")
-    assert preflight.memory_bytes(proc, cgroup) == 32 * GIB
+    assert system_checks.memory_bytes(proc, cgroup) == 32 * GIB
     (cgroup / "memory.max").write_text("max\n")
-    assert preflight.memory_bytes(proc, cgroup) == 32 * GIB
+    assert system_checks.memory_bytes(proc, cgroup) == 32 * GIB
     (cgroup / "memory.max").write_text(f"{6 * GIB}\n")
-    assert preflight.memory_bytes(proc, cgroup) == 6 * GIB
+    assert system_checks.memory_bytes(proc, cgroup) == 6 * GIB
 
 
 def test_a_full_disk_is_reported_with_the_space_needed(tmp_path: Path) -> None:
-    assert preflight.disk_problem(tmp_path, needed_gib=0.0001) is None
-    assert "about 1e+06 are needed" in preflight.disk_problem(tmp_path, needed_gib=1e6)
+    assert system_checks.disk_problem(tmp_path, needed_gib=0.0001) is None
+    assert "about 1e+06 are needed" in system_checks.disk_problem(tmp_path, needed_gib=1e6)
 
 
 def test_a_shim_of_a_missing_python_is_skipped(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_a_shim_of_a_missing_python_is_skipped(tmp_path: Path) -> None:
     real = tmp_path / "python3.11"
     real.write_text("#!/bin/sh\necho 3 11 7\n")
     real.chmod(0o755)
-    found = preflight.find_python("/nowhere/python3", {"PATH": str(tmp_path)})
+    found = system_checks.find_python("/nowhere/python3", {"PATH": str(tmp_path)})
     assert found == (str(real), (3, 11, 7))
 
 
@@ -74,12 +74,12 @@ def test_a_python_of_another_version_is_not_taken(tmp_path: Path) -> None:
     other = tmp_path / "python3"
     other.write_text("#!/bin/sh\necho 3 13 1\n")
     other.chmod(0o755)
-    assert preflight.find_python("/nowhere/python3", {"PATH": str(tmp_path)}) is None
+    assert system_checks.find_python("/nowhere/python3", {"PATH": str(tmp_path)}) is None
 
 
 def test_the_setup_script_needs_only_the_standard_library() -> None:
-    own = {"preflight"}
-    for script in ("preflight.py", "setup.py"):
+    own = {"system_checks"}
+    for script in ("system_checks.py", "setup.py"):
         lines = (ROOT / "scripts" / script).read_text().splitlines()
         names = {line.split()[1].split(".")[0] for line in lines if line.startswith(("import ", "from "))}
         assert names <= sys.stdlib_module_names | own

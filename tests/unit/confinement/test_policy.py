@@ -10,7 +10,7 @@ import pytest
 from relight.confinement import landlock, protections, sandbox, scratch
 from relight.confinement.allowed_paths import Gaps, opened
 from relight.confinement.domain import Held
-from relight.confinement.policy import Policy, policy
+from relight.confinement.policy import ConfinementPolicy, policy
 from relight.errors import ConfigError
 
 
@@ -62,7 +62,7 @@ def test_an_allowed_path_is_writable_unless_it_says_otherwise(tmp_path: Path) ->
         (tmp_path / name).mkdir()
     made = policy(home=tmp_path / "home", allow_path=[f"{tmp_path}/read:ro", f"{tmp_path}/write"])
     assert (made.readable, made.writable) == ([f"{tmp_path}/read"], [f"{tmp_path}/write"])
-    assert Policy.from_json(made.as_json()).ports == made.ports
+    assert ConfinementPolicy.from_json(made.as_json()).ports == made.ports
 
 
 def _tree(folder: Path) -> Path:

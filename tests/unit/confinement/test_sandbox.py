@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from relight.confinement import sandbox
-from relight.confinement.policy import Policy, policy
+from relight.confinement.policy import ConfinementPolicy, policy
 from relight.errors import ConfigError
 from relight.runner.agent_call import AgentCall
 from relight.runner.process_isolation import IsolatedRunner
@@ -89,7 +89,10 @@ def test_what_holds_something_that_agents_use_is_not_covered(tmp_path: Path) -> 
     (tmp_path / "home" / "cache").mkdir(parents=True)
     (tmp_path / "docker.sock").touch()
     home, cache, docker = (str(tmp_path / name) for name in ("home", "home/cache", "docker.sock"))
-    hidden = Policy(hidden=[home, str(tmp_path / "none")], user_home="/nowhere")
+    hidden = ConfinementPolicy(hidden=[home, str(tmp_path / "none")], user_home="/nowhere")
     assert sandbox.covered(hidden, "/tmp/scratch", [docker]) == [home, docker]
     assert sandbox.covered(hidden, f"{home}/scratch", []) == []
-    assert sandbox.covered(Policy(hidden=[home], user_home="/nowhere", writable=[cache]), "/tmp/scratch", []) == []
+    assert (
+        sandbox.covered(ConfinementPolicy(hidden=[home], user_home="/nowhere", writable=[cache]), "/tmp/scratch", [])
+        == []
+    )

@@ -15,13 +15,13 @@ from relight.confinement.policy import policy
 from relight.confinement.sandbox import wrapper_command
 from relight.errors import AgentLoadError, ConfigError
 from relight.runner.agent_call import AgentCall
-from relight.runner.attempt_limits import Limits
+from relight.runner.attempt_limits import AttemptLimits
 from relight.runner.shared_isolation import SharedRunner
 from relight.types.rollout import FailureClass
 from tests.unit.confinement import ordinary_agents
 from tests.unit.runner import greedy_agents
 
-LIMITS = Limits(memory_bytes=150 * 2**20, processes=50, scratch_bytes=20 * 2**20)
+LIMITS = AttemptLimits(memory_bytes=150 * 2**20, processes=50, scratch_bytes=20 * 2**20)
 AGENTS = {
     module: [f"{module.__name__}:{name}" for name in names]
     for module, names in ((ordinary_agents, ["runs_programs", "uses_processes"]), (greedy_agents, ["forks"]))

@@ -9,7 +9,7 @@ from typing import Any
 
 from aiohttp import web
 
-from relight.llm_proxy.limits import Limits
+from relight.llm_proxy.limits import GatewayLimits
 from relight.llm_proxy.requests import seed_for
 from tests.support.fake_engine import PROMPT, die, fake_engine, logprob, status, token_ids
 from tests.support.gateway import ADMIN, TOKEN, listening_gateway
@@ -143,7 +143,7 @@ async def test_an_engines_error_for_a_bad_request_reaches_the_agent_and_fails_no
 
 
 async def test_a_call_of_an_attempt_that_has_just_been_superseded_is_a_conflict(tmp_path: Path):
-    async with parts(tmp_path, limits=Limits(ended_seconds=3600)) as (client, store, engine):
+    async with parts(tmp_path, limits=GatewayLimits(ended_seconds=3600)) as (client, store, engine):
         await client.call()
         store.dead.add("a")
         at_commit, answer = await client.call()
@@ -155,7 +155,7 @@ async def test_a_call_of_an_attempt_that_has_just_been_superseded_is_a_conflict(
 
 
 async def test_an_attempt_that_ended_is_soon_refused_before_anything_is_sampled(tmp_path: Path):
-    async with parts(tmp_path, limits=Limits(ended_seconds=0.05)) as (client, store, engine):
+    async with parts(tmp_path, limits=GatewayLimits(ended_seconds=0.05)) as (client, store, engine):
         for attempt in ("a", "b"):
             await client.call(attempt=attempt)
         store.dead.add("a")

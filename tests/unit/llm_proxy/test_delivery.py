@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import NoReturn
 
-from relight.llm_proxy.limits import Limits
+from relight.llm_proxy.limits import GatewayLimits
 from tests.support.fake_engine import token_ids
 from tests.support.gateway import listening_gateway
 from tests.unit.llm_proxy.parts import content_of, parts, said
@@ -137,7 +137,7 @@ async def test_an_undeclared_repetition_is_not_given_an_answer_of_unknown_delive
 
 
 async def test_of_identical_calls_at_once_all_are_marked_without_delay(tmp_path: Path):
-    async with parts(tmp_path, limits=Limits(mark_seconds=3600.0)) as (client, store, _):
+    async with parts(tmp_path, limits=GatewayLimits(mark_seconds=3600.0)) as (client, store, _):
         await asyncio.gather(client.call(), client.call())
         await store.until(lambda: store.delivered() == {1: "yes", 2: "yes"})
 
@@ -246,7 +246,7 @@ async def test_an_agent_that_disconnects_before_the_engine_answered_aborts_the_c
 
 
 async def test_a_call_aborted_while_waiting_for_an_engine_is_a_platform_failure(tmp_path: Path):
-    async with parts(tmp_path, limits=Limits(noticed_seconds=0.0)) as (client, store, engine):
+    async with parts(tmp_path, limits=GatewayLimits(noticed_seconds=0.0)) as (client, store, engine):
         await engine.stop()
         call = asyncio.create_task(client.call())
         lists = store.lists
@@ -258,7 +258,7 @@ async def test_a_call_aborted_while_waiting_for_an_engine_is_a_platform_failure(
 
 async def test_a_call_aborted_behind_one_that_waits_for_an_engine_is_a_platform_failure(tmp_path: Path):
     """Its first connection is half-open, so that only the retry's end is seen."""
-    async with parts(tmp_path, limits=Limits(noticed_seconds=0.0)) as (client, store, engine):
+    async with parts(tmp_path, limits=GatewayLimits(noticed_seconds=0.0)) as (client, store, engine):
         await engine.stop()
         call = asyncio.create_task(client.call())
         lists = store.lists

@@ -10,7 +10,7 @@ import anthropic
 import pytest
 from aiohttp import web
 
-from relight.llm_proxy.limits import Limits
+from relight.llm_proxy.limits import GatewayLimits
 from tests.support.fake_engine import Behaviour, fake_engine
 from tests.support.gateway import TOKEN, ScriptedStore, listening_gateway
 from tests.support.orchestration import eventually
@@ -37,7 +37,7 @@ def hang_after(reached: asyncio.Semaphore) -> Behaviour:
 
 async def test_a_request_that_is_too_long_is_refused(tmp_path: Path):
     store = ScriptedStore()
-    async with listening_gateway(store, limits=Limits(request_bytes=50)) as client:
+    async with listening_gateway(store, limits=GatewayLimits(request_bytes=50)) as client:
         code, answer = await client.call(messages=["x" * 50])
     assert (code, answer["error"]["code"]) == (413, "request_too_large")
 
@@ -66,7 +66,7 @@ async def test_an_attempt_has_a_limit_on_its_calls_at_once_and_others_are_served
     store = ScriptedStore()
     async with (
         fake_engine(tmp_path / "e.sock") as engine,
-        listening_gateway(store, limits=Limits(attempt_calls=2)) as client,
+        listening_gateway(store, limits=GatewayLimits(attempt_calls=2)) as client,
     ):
 
         async def served() -> bool:
@@ -96,7 +96,7 @@ async def test_requests_are_held_within_a_limit_for_each_attempt_and_for_all(
     store = ScriptedStore()
     async with (
         fake_engine(tmp_path / "e.sock") as engine,
-        listening_gateway(store, limits=Limits(**limits)) as client,
+        listening_gateway(store, limits=GatewayLimits(**limits)) as client,
     ):
 
         async def served() -> bool:
@@ -119,7 +119,7 @@ async def test_an_answer_that_is_too_long_is_refused_whole_and_streamed(tmp_path
     store = ScriptedStore()
     async with (
         fake_engine(tmp_path / "e.sock") as engine,
-        listening_gateway(store, limits=Limits(answer_bytes=3000)) as client,
+        listening_gateway(store, limits=GatewayLimits(answer_bytes=3000)) as client,
         anthropic.AsyncAnthropic(base_url=client.base(), api_key=TOKEN) as official,
     ):
         store.has_engine(engine.url)
@@ -140,7 +140,7 @@ async def test_a_call_that_takes_too_long_is_a_platform_failure_and_not_repeated
     store = ScriptedStore()
     async with (
         fake_engine(tmp_path / "e.sock") as engine,
-        listening_gateway(store, limits=Limits(call_seconds=0.2)) as client,
+        listening_gateway(store, limits=GatewayLimits(call_seconds=0.2)) as client,
         anthropic.AsyncAnthropic(base_url=client.base(), api_key=TOKEN) as official,
     ):
         store.has_engine(engine.url)
@@ -155,7 +155,7 @@ async def test_a_call_that_takes_too_long_is_a_platform_failure_and_not_repeated
 
 
 async def test_the_calls_of_a_frozen_engine_continue_at_another_one(tmp_path: Path):
-    limits = Limits(check_seconds=0.05, give_up_seconds=0.1)
+    limits = GatewayLimits(check_seconds=0.05, give_up_seconds=0.1)
     store = ScriptedStore()
     frozen = asyncio.Event()
 

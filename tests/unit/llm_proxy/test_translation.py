@@ -11,10 +11,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from relight.llm_proxy import messages_request, responses_request
+from relight.llm_proxy import anthropic_request, responses_request
+from relight.llm_proxy.anthropic_messages import Messages
+from relight.llm_proxy.anthropic_request import RAW_ARGUMENTS
 from relight.llm_proxy.dialects import Dialect
-from relight.llm_proxy.messages import Messages
-from relight.llm_proxy.messages_request import RAW_ARGUMENTS
 from relight.llm_proxy.request_errors import RequestError
 from relight.llm_proxy.requests import prepare
 from relight.llm_proxy.responses import Responses
@@ -92,7 +92,7 @@ def one_call(arguments: Any) -> dict[str, Any]:
 @example(one_call({RAW_ARGUMENTS: {RAW_ARGUMENTS: "a text"}}))
 def test_a_messages_content_sent_back_is_the_models_turn(wrote: dict[str, Any]):
     content = orjson.loads(Messages().answer(whole(wrote)))["content"]
-    (ours,) = messages_request.read_messages({"messages": [{"role": "assistant", "content": content}]})
+    (ours,) = anthropic_request.read_messages({"messages": [{"role": "assistant", "content": content}]})
     assert same_turn(ours, wrote)
 
 
@@ -194,7 +194,7 @@ def test_parts_of_a_message_become_chats_own() -> None:
     (message,) = responses_request.read_input(None, [item])
     assert list(shapes(message["content"])) == ["text", "image_url"]
     blocks = [{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "QQ=="}}]
-    (message,) = messages_request.read_messages({"messages": [{"role": "user", "content": blocks}]})
+    (message,) = anthropic_request.read_messages({"messages": [{"role": "user", "content": blocks}]})
     assert message["content"][0]["image_url"]["url"] == "data:image/png;base64,QQ=="
 
 

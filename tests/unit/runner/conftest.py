@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from relight.confinement.policy import Policy
+from relight.confinement.policy import ConfinementPolicy
 from relight.runner.process_isolation import IsolatedRunner
 from tests.unit.runner.support import MAX_SPANS, MISBEHAVING, Seen
 
@@ -17,7 +17,7 @@ from tests.unit.runner.support import MAX_SPANS, MISBEHAVING, Seen
 async def runner(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[IsolatedRunner]:
     """Serves all the misbehaving agents, each attempt in a process of its own, confined but for the tests' folder."""
     folder = tmp_path_factory.getbasetemp()
-    allowed = Policy(user_home=str(Path.home()), writable=[str(folder)], ports=[])
+    allowed = ConfinementPolicy(user_home=str(Path.home()), writable=[str(folder)], ports=[])
     async with IsolatedRunner(MISBEHAVING, policy=allowed, max_spans=MAX_SPANS) as started:
         yield started
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from relight.runner.agent_call import AgentCall, AgentOutcome
-from relight.runner.messages import CallRequest, ExitReport, decode, encode
+from relight.runner.process_messages import CallRequest, ExitReport, decode, encode
 from relight.types.resources import PromptTemplate
 from relight.types.rollout import AttemptedRollout, FailureClass, RolloutConfig
 from relight.types.wire import AgentError, OpenedAttempt

@@ -15,7 +15,7 @@ from relight.confinement import landlock
 from relight.confinement.policy import policy
 from relight.processes import linux
 from relight.runner.agent_call import AgentCall
-from relight.runner.attempt_limits import Limits
+from relight.runner.attempt_limits import AttemptLimits
 from relight.runner.process_isolation import IsolatedRunner
 from relight.types.rollout import FailureClass
 from tests.unit.runner import greedy_agents
@@ -27,7 +27,7 @@ AGENTS = [
     for name, value in vars(greedy_agents).items()
     if inspect.isfunction(value) and value.__module__ == greedy_agents.__name__ and not name.startswith("_")
 ]
-LIMITS = Limits(memory_bytes=150 * 2**20, processes=50, scratch_bytes=20 * 2**20)
+LIMITS = AttemptLimits(memory_bytes=150 * 2**20, processes=50, scratch_bytes=20 * 2**20)
 MEMORY = (FailureClass.OUT_OF_MEMORY, "its processes held more than 157,286,400 bytes of memory")
 PROCESSES = (FailureClass.AGENT_ERROR, "it ran more than 50 processes and threads")
 SCRATCH = (FailureClass.AGENT_ERROR, "it wrote more than 20,971,520 bytes to its scratch folder")

@@ -16,7 +16,7 @@ from relight.litagent.returns import sort_out
 from relight.runner.captured_output import OutputTail
 from relight.runner.collector import Collector
 from relight.runner.forked_process import FROM_AGENT
-from relight.runner.messages import ExitReport, FromAgent, Raised, Span
+from relight.runner.process_messages import ExitReport, FromAgent, Raised, Span
 from relight.semconv import AGL_ANNOTATION
 from relight.types.rollout import FailureClass
 from tests.unit.runner.support import call

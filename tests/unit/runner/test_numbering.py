@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from relight.errors import StoreError
-from relight.runner.messages import Number
 from relight.runner.numbering import Numbering
+from relight.runner.process_messages import Number
 
 
 class Channel:

@@ -11,7 +11,7 @@ import pytest
 
 from relight.errors import AgentLoadError
 from relight.testing import FinishedAttempt, ScriptedUpstream, ToolCall, fault
-from relight.testing.attempts import served
+from relight.testing.agent_runs import served
 from relight.types.resources import PromptTemplate
 from relight.types.rollout import FailureClass, RolloutConfig
 from tests.unit.testing import agents

@@ -8,8 +8,8 @@ from typing import Any
 import orjson
 
 from relight.llm_proxy.answer_parts import Segment, Segments, Step, segments_of
+from relight.llm_proxy.anthropic_request import RAW_ARGUMENTS, is_raw, read_request
 from relight.llm_proxy.dialects import Dialect, named_event
-from relight.llm_proxy.messages_request import RAW_ARGUMENTS, is_raw, read_request
 from relight.llm_proxy.request_errors import RequestError
 
 JSON = dict[str, Any]

@@ -1,4 +1,4 @@
-"""The outbox of spans that are of no attempt of this process."""
+"""The queue of spans that are of no attempt of this process."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 
 from relight.emitter.scope import Scope, close_scope, open_scope
-from relight.tracer.outbox import Outbox, open_outbox
 from relight.tracer.processor import AttemptSpanProcessor
+from relight.tracer.span_queue import SpanQueue, open_queue
 
 NOWHERE = "http://127.0.0.1:9/v1/traces"
 
@@ -66,44 +66,44 @@ def span(name: str) -> ReadableSpan:
 
 
 def test_what_could_not_be_sent_is_sent_by_the_next_process_in_its_order(store: Store, tmp_path: Path) -> None:
-    before = Outbox(NOWHERE, {}, tmp_path)
+    before = SpanQueue(NOWHERE, {}, tmp_path)
     for name in ("one", "two"):
         before.export([span(name)])
     assert (before.dropped, len(list(tmp_path.iterdir()))) == (0, 2)
-    after = Outbox(f"{store.url}/v1/traces", {"authorization": "Bearer key"}, tmp_path)
+    after = SpanQueue(f"{store.url}/v1/traces", {"authorization": "Bearer key"}, tmp_path)
     after.export([span("three")])
     assert (store.names, set(store.keys)) == (["one", "two", "three"], {"Bearer key"})
     assert list(tmp_path.iterdir()) == []
 
 
 def test_an_outage_is_waited_out_and_a_refusal_is_counted(store: Store, tmp_path: Path) -> None:
-    outbox = Outbox(f"{store.url}/v1/traces", {}, tmp_path)
+    queue = SpanQueue(f"{store.url}/v1/traces", {}, tmp_path)
     store.status = 503
-    outbox.export([span("waits")])
+    queue.export([span("waits")])
     assert len(list(tmp_path.iterdir())) == 1
     store.status = 403
-    assert outbox.force_flush()
-    assert (outbox.dropped, list(tmp_path.iterdir())) == (1, [])
+    assert queue.force_flush()
+    assert (queue.dropped, list(tmp_path.iterdir())) == (1, [])
 
 
-def test_a_full_outbox_drops_the_oldest_and_counts_them(tmp_path: Path) -> None:
-    outbox = Outbox(NOWHERE, {}, tmp_path, max_bytes=2 * len(b"x") + 600)
+def test_a_full_queue_drops_the_oldest_and_counts_them(tmp_path: Path) -> None:
+    queue = SpanQueue(NOWHERE, {}, tmp_path, max_bytes=2 * len(b"x") + 600)
     for number in range(9):
-        outbox.export([span(f"span {number}")])
+        queue.export([span(f"span {number}")])
     kept = sorted(tmp_path.iterdir())
     assert 0 < len(kept) < 9
-    assert outbox.dropped == 9 - len(kept)
+    assert queue.dropped == 9 - len(kept)
     assert b"span 8" in kept[-1].read_bytes()
 
 
 def test_spans_of_no_attempt_go_to_the_store_that_the_environment_names(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert open_outbox() is None
+    assert open_queue() is None
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", store.url)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20secret")
     processor, provider = AttemptSpanProcessor(), TracerProvider()
-    processor.open_outbox = partial(open_outbox, folder=tmp_path)
+    processor.open_queue = partial(open_queue, folder=tmp_path)
     provider.add_span_processor(processor)
     provider.get_tracer("test").start_span("outside").end()
     scope = Scope("0" * 32, lambda _: None)

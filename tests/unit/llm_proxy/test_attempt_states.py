@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from relight.llm_proxy.attempts import GatewayAttempt, GatewayAttempts
+from relight.llm_proxy.attempt_states import GatewayAttempt, GatewayAttempts
 from relight.llm_proxy.platform_waits import WaitClock
 from relight.types.wire import CallContext, ResolveRequest
 

@@ -1,4 +1,4 @@
-"""An outbox on disk for spans that are of no attempt of this process.
+"""A queue on disk for spans that are of no attempt of this process.
 
 Each batch is written to a file and then posted after those before it, in their order. What can't be posted stays, also
 for the next process, until the folder holds too much: then the oldest batches are dropped and counted.
@@ -23,7 +23,7 @@ from opentelemetry.util.re import parse_env_headers
 
 log = logging.getLogger(__name__)
 MAX_BYTES: Final = 64 * 2**20
-"""What an outbox may hold."""
+"""What a queue may hold."""
 POST_SECONDS: Final = 10.0
 TRACES: Final = "/v1/traces"
 PROTOBUF: Final = {"Content-Type": "application/x-protobuf"}
@@ -32,21 +32,21 @@ REFUSED: Final = range(400, 500)
 RETRY: Final = frozenset({408, 425, 429})
 
 
-def open_outbox(
+def open_queue(
     endpoint: str | None = None, headers: Mapping[str, str] | None = None, folder: Path | str | None = None
 ) -> BatchSpanProcessor | None:
-    """The outbox for a store; None if neither the arguments nor OTEL_EXPORTER_OTLP_ENDPOINT name one."""
+    """The queue for a store; None if neither the arguments nor OTEL_EXPORTER_OTLP_ENDPOINT name one."""
     endpoint = endpoint or os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
     if not endpoint:
         return None
     if headers is None:
         headers = parse_env_headers(os.environ.get("OTEL_EXPORTER_OTLP_HEADERS", ""), liberal=True)
     url = endpoint.rstrip("/") + TRACES
-    return BatchSpanProcessor(Outbox(url, headers, Path(folder) if folder else _folder_for(url)))
+    return BatchSpanProcessor(SpanQueue(url, headers, Path(folder) if folder else _folder_for(url)))
 
 
 def _folder_for(url: str) -> Path:
-    return Path.home() / ".cache" / "relight" / "outbox" / hashlib.sha256(url.encode()).hexdigest()[:16]
+    return Path.home() / ".cache" / "relight" / "spans" / hashlib.sha256(url.encode()).hexdigest()[:16]
 
 
 def _size(file: Path) -> int:
@@ -56,7 +56,7 @@ def _size(file: Path) -> int:
         return 0
 
 
-class Outbox(SpanExporter):
+class SpanQueue(SpanExporter):
     """Posts batches by way of a folder."""
 
     def __init__(self, url: str, headers: Mapping[str, str], folder: Path, max_bytes: int = MAX_BYTES) -> None:
@@ -94,7 +94,7 @@ class Outbox(SpanExporter):
         held = sum(map(_size, files))
         while held > self._max_bytes and files:
             held -= _size(files[0])
-            self._drop(files.pop(0), f"the outbox {self._folder} holds more than {self._max_bytes} bytes")
+            self._drop(files.pop(0), f"the span queue {self._folder} holds more than {self._max_bytes} bytes")
 
     def _waiting(self) -> list[Path]:
         return sorted(self._folder.glob("*.otlp"))
