@@ -5,8 +5,8 @@ PY := .venv/bin/python
 # `make test` goes through the folders in their order: `tests/chaos`, whose files take longest, begins, so that no worker
 # is idle at the end.
 # There is one more than cores, where there are 5 GB for each, since tests wait for half of their time.
-WORKERS ?= $(shell cd scripts && $(PYTHON) -Bc "import os, preflight; \
-  memory = (preflight.memory_bytes() or 0) // (5 * preflight.GIB); \
+WORKERS ?= $(shell cd scripts && $(PYTHON) -Bc "import os, system_checks; \
+  memory = (system_checks.memory_bytes() or 0) // (5 * system_checks.GIB); \
   print(max(2, min(len(os.sched_getaffinity(0)) + 1, memory)))")
 # Where a coloured or interactive child would wait for a terminal, there is none.
 export PYTHONUNBUFFERED = 1
