@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -49,6 +50,8 @@ class _Shared:
         self.why = ""
         """Why it was killed, if it was."""
         self._alone = False
+        self._blocked_until = time.monotonic()
+        """When time was last reported as blocked."""
         self._server = server
         self._process: ForkedProcess = server.fork("shared", self._take)
         self._process.exited.add_done_callback(self._has_ended)
@@ -62,16 +65,18 @@ class _Shared:
         if running is None:
             return
         if isinstance(message, messages.Blocked) and message.seconds > 0:
-            self._hold_up(running, message.seconds)
+            self._hold_up(running, message.seconds, time.monotonic())
             return
         running.collector.take(call, message, size_bytes)
         if running.collector.ended is not None:
             running.done.set()
 
-    def _hold_up(self, blocking: _Running, seconds: float) -> None:
+    def _hold_up(self, blocking: _Running, seconds: float, now: float) -> None:
+        """Count it for the others: no more than has passed, since an agent can write such a message itself."""
+        passed, self._blocked_until = now - self._blocked_until, now
         for running in self.calls.values():
             if running is not blocking:
-                running.held_seconds += seconds
+                running.held_seconds += min(seconds, passed)
 
     def _has_ended(self, exited: asyncio.Future[ExitReport]) -> None:
         self.ended = exited.result()

@@ -109,8 +109,8 @@ class SharedProcess:
             return
         match messages.decode(payload):
             case call, messages.End():
-                if (task := self._tasks.get(call)) is not None:
-                    task.cancel()
+                if (task := self._tasks.get(call)) is not None:  # a task that never ran a step would report nothing
+                    asyncio.get_running_loop().call_soon(task.cancel)
             case call, messages.Number(number):
                 with self._answered:
                     self._answers[call] = number

@@ -333,11 +333,11 @@ class ProcessFactory:
     async def _ask_postgres(self, query: str, *values: object) -> object:
         """One value, or None if Postgres does not answer: it is down, recovers, or has no schema yet."""
         try:
-            connection = await asyncpg.connect(self.settings.postgres_url, timeout=5)
+            connection = await asyncpg.connect(self.settings.postgres_url, timeout=5, command_timeout=5)
             try:
                 return await connection.fetchval(query, *values)
             finally:
-                await connection.close()
+                await connection.close(timeout=5)
         except UNREACHABLE_ERRORS:
             return None
 

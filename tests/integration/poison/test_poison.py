@@ -36,7 +36,7 @@ CLASS_OF = {
     "none": "no_reward",
     "engine-500": "engine_error",
     "engine-stalls": "engine_error",
-    "kills-template": "infrastructure",
+    "kills-fork-server": "infrastructure",
 }
 HARMLESS = ("gigabyte", "prints-no-text")
 """Misbehaviour that costs no reward."""
@@ -57,7 +57,7 @@ def injected_into(run: str) -> list[str]:
     if run == "quiet":
         return list(QUIET)
     engines = [kind for kind in CLASS_OF if kind.startswith("engine-")]
-    others = [kind for kind in CLASS_OF if kind not in (*QUIET, *engines, "kills-template")]
+    others = [kind for kind in CLASS_OF if kind not in (*QUIET, *engines, "kills-fork-server")]
     return engines if run == "engines" else others
 
 
@@ -121,7 +121,7 @@ async def test_an_engine_that_dies_during_a_call_fails_no_attempt(poison: Poison
 async def test_a_rollout_whose_fork_server_dies_is_quarantined_and_others_are_not(
     poison: PoisonStack,
 ) -> None:
-    groups = [["loses-template", "well", "well", "well"], ["well"] * 4]
+    groups = [["loses-fork-server", "well", "well", "well"], ["well"] * 4]
     before = await poison.metrics()
     handle = await poison.start("quarantine", groups, engine_wait_seconds=300)
     killing = asyncio.create_task(poison.kill_fork_servers("quarantine"))

@@ -1,4 +1,4 @@
-"""Graders, good and bad, and the agents that they judge. Loaded by path into the template process."""
+"""Graders, good and bad, and the agents that they judge. Loaded by path into the fork server's process."""
 
 from __future__ import annotations
 

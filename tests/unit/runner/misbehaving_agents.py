@@ -1,9 +1,10 @@
-"""Agents that behave badly in every way that tests ask for. Loaded by path into the template process."""
+"""Agents that behave badly in every way that tests ask for. Loaded by path into the fork server's process."""
 
 from __future__ import annotations
 
 import asyncio
 import ctypes
+import gc
 import multiprocessing
 import os
 import signal
@@ -16,6 +17,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from relight.emitter import emit_message, emit_reward, operation
+from relight.runner.agent_process import Reporter
+from relight.runner.loop_watch import current_call
+from relight.runner.process_messages import Blocked
+from relight.runner.shared_process import SharedProcess
 
 
 def _note(task, *pids):
@@ -49,6 +54,12 @@ async def neighbour(task):
     emit_message("ready")
     await asyncio.to_thread(_wait_for, Path(task["go"]).exists)
     return 0.75
+
+
+def claims_to_have_blocked(task):
+    process = next(found for found in gc.get_objects() if isinstance(found, SharedProcess))
+    Reporter(process._channel, current_call.get()).send(Blocked(3e7))
+    return 1.0
 
 
 async def emits_without_a_context(task):
@@ -134,13 +145,13 @@ def stops_itself(task):
     time.sleep(600)  # in a thread, the stop may come a moment later
 
 
-def stops_template(task):
+def stops_fork_server(task):
     os.kill(os.getppid(), signal.SIGSTOP)
     emit_message("ready")
     time.sleep(600)
 
 
-def kills_template(task):
+def kills_fork_server(task):
     os.kill(os.getppid(), signal.SIGKILL)
     time.sleep(600)
 

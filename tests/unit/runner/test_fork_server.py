@@ -1,4 +1,4 @@
-"""The template: what it refuses to load, what it survives, what goes with it."""
+"""The fork server: what it refuses to load, what it survives, what goes with it."""
 
 from __future__ import annotations
 
@@ -147,9 +147,9 @@ async def test_fork_server_and_attempts_end_when_their_runner_is_killed(tmp_path
         *(sys.executable, "-c", RUNNER, str(FILE), str(noted)), stdout=asyncio.subprocess.PIPE
     )
     assert process.stdout is not None
-    template = int(await process.stdout.readline())
+    server = int(await process.stdout.readline())
     assert await process.stdout.readline() == b"ready\n"
-    pids = [template, *map(int, noted.read_text().split())]
+    pids = [server, *map(int, noted.read_text().split())]
     assert all(linux.alive(pid) for pid in pids)
     process.kill()
     await process.wait()
@@ -195,6 +195,6 @@ asyncio.run(main())
         *(sys.executable, "-c", script, MISBEHAVING[0]), stdout=asyncio.subprocess.PIPE
     )
     out, _ = await process.communicate()
-    own, template = map(int, out.split())
+    own, server = map(int, out.split())
     assert own < 70
-    assert template < 60
+    assert server < 60

@@ -1,4 +1,4 @@
-"""What clients import late is imported once, in the template."""
+"""What clients import late is imported once, in the fork server."""
 
 from __future__ import annotations
 

@@ -338,14 +338,14 @@ async def test_when_the_fork_server_dies_its_attempts_end_and_the_next_call_has_
 
 
 async def test_an_agent_that_kills_the_fork_server_is_an_infrastructure_failure(unconfined: IsolatedRunner) -> None:
-    assert (await unconfined.call(call("kills_template"))).failure_class is FailureClass.INFRASTRUCTURE
-    assert (await unconfined.call(call("kills_template"))).failure_class is FailureClass.INFRASTRUCTURE
+    assert (await unconfined.call(call("kills_fork_server"))).failure_class is FailureClass.INFRASTRUCTURE
+    assert (await unconfined.call(call("kills_fork_server"))).failure_class is FailureClass.INFRASTRUCTURE
     assert (await unconfined.call(call("well"))).reward == 1.0
 
 
 async def test_a_stopped_fork_server_is_replaced(unconfined: IsolatedRunner, seen: Seen) -> None:
     first = (await unconfined.start()).pid
-    outcome = await _killed(unconfined, seen, "stops_template")
+    outcome = await _killed(unconfined, seen, "stops_fork_server")
     assert outcome.kind == "killed"
     assert not linux.alive(first)
     assert (await unconfined.call(call("well"))).reward == 1.0

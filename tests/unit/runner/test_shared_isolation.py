@@ -91,6 +91,18 @@ async def test_a_call_that_ignores_its_cancellation_ends_the_process_and_the_oth
     assert (await shared.call(call("well"))).reward == 1.0
 
 
+async def test_an_agent_that_claims_to_have_blocked_its_process_moves_deadlines_by_no_more_than_has_passed(
+    shared: SharedRunner, seen: Seen, tmp_path: Path
+) -> None:
+    async with asyncio.TaskGroup() as group:
+        quiet = group.create_task(shared.call(call("neighbour", "n", go=str(tmp_path / "go")), on_span=seen))
+        await seen.ready.wait()
+        assert (await shared.call(call("claims_to_have_blocked"))).reward == 1.0
+        assert 0 < shared.held_seconds("n") < 3e6, "it claimed a year"
+        (tmp_path / "go").touch()
+    assert quiet.result().reward == 0.75
+
+
 async def test_a_process_that_dies_fails_all_its_calls_as_infrastructure(
     shared: SharedRunner, seen: Seen, tmp_path: Path
 ) -> None:

@@ -174,5 +174,5 @@ ACTIONS = {
     "no-text": lambda task: b"\xff\xfe\x00",
     "gigabyte": _print_a_gigabyte,
     "prints-no-text": _print_no_text,
-    "loses-template": _await_the_kill,
+    "loses-fork-server": _await_the_kill,
 }
