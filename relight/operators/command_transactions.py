@@ -16,7 +16,6 @@ from relight.store.storable import storable_text
 from relight.store.training.plans import ALGORITHM_KEYS
 from relight.types import commands, names
 from relight.types.payloads import ChangeInput, ChangeResult, RolloutInput
-from relight.types.run_file import RunFile
 from relight.types.run_file_errors import describe
 
 
@@ -117,7 +116,7 @@ async def _hyperparameters(tx: Transaction, run: RunRow, command: commands.SetHy
     current = {**known, **run.hyperparameters}
     changes = {**run.hyperparameters, **command.changes()}
     try:
-        RunFile.model_validate(_changed(file, changes))
+        type(run.file).model_validate(_changed(file, changes))
     except ValidationError as error:
         return refused(describe(error))
     await tx.execute("set_hyperparameters", run.run, changes)

@@ -415,5 +415,5 @@ class DatasetView(View):
     updated_at: datetime
     runs: list[str] = Field(default_factory=list[str])
     """Runs that use it, or are to be started with it."""
-    sample: list[dict[str, Any]] = Field(default_factory=list[dict[str, Any]])
+    sample: list[Any] = Field(default_factory=list[Any])
     """Its first rows, if they were asked for."""

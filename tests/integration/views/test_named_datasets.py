@@ -58,6 +58,12 @@ async def test_a_set_that_came_in_pieces_is_the_set_that_its_file_is(
     assert await database.pool.fetchval("select count(*) from dataset_pieces") == 0
 
 
+async def test_a_set_of_any_json_values_is_shown(client: DatasetClient) -> None:
+    rows = ["a", 7, None, [1, {"b": 0.5}], True]
+    await client.put("values", [(1, lines(rows))])
+    assert (await client.show("values", 5)).sample == rows
+
+
 async def test_sets_are_listed_by_name_page_by_page(client: DatasetClient, store_url: str) -> None:
     for name in ("b", "a", "c"):
         await client.put(name, [(1, lines([{"name": name}]))])
