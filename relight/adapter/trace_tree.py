@@ -359,7 +359,7 @@ class TraceTree:
     # Repair
 
     def repair_hierarchy(self) -> None:
-        """Put spans that stand directly below the root under the span that they ran in, judged by their times.
+        """Put spans that stand directly below the root under the span that they ran in, by their times.
 
         Libraries that trace side by side lose parents. The shortest span around a span becomes its parent. A span
         that ran within two agents at once stays where it is, and is among `problems`.

@@ -1,4 +1,4 @@
-"""What to tell about an exception that confinement caused."""
+"""What to say about an exception that confinement caused."""
 
 from __future__ import annotations
 

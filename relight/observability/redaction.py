@@ -1,7 +1,7 @@
 """Replaces secrets in data from agents before it is stored.
 
-Secrets are told by their shape (`secret_shapes.py`), by the name before them (`secret_names.py`), by patterns from the
-settings, or are Relight's own; also in what base64, percent-encoding and escapes hide (`secret_encodings.py`). RE2
+Secrets are recognized by their shape (`secret_shapes.py`), by the name before them (`secret_names.py`), by patterns of
+the settings, or are Relight's own; also in what base64, percent-encoding and escapes hide (`secret_encodings.py`). RE2
 matches in linear time for every pattern. Scans recognize JSON without secrets; only other JSON is parsed. Numbers
 are replaced only under a secret name, so token ids and logprobs are never changed. A secret that looks like an ordinary
 word is not found.

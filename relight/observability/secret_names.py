@@ -1,4 +1,4 @@
-"""Secrets that are told by the name before them, in JSON, YAML, environments, headers, query strings, code and prose.
+"""Secrets that are recognized by the name before them: in JSON, YAML, environments, headers, queries, code, prose.
 
 A telling name (`password`, `api_key`) makes what is assigned to it a secret, unless that is a placeholder or an
 expression of code; a name that has other uses too (`token`, `key`, `sig`) only if the value is random.

@@ -1,4 +1,4 @@
-"""Secrets that are told by what they look like: keys of vendors, tokens, private keys, passwords in URLs, webhooks.
+"""Secrets that are recognized by their shape: keys of vendors, tokens, private keys, passwords in URLs, webhooks.
 
 The rules of gitleaks are data (`secret_rules.json`, written by `scripts/secret_rules.py`); those here are wider where
 agents cut or wrap secrets, or add kinds. Everything is matched as bytes by RE2, in linear time.
@@ -73,12 +73,12 @@ MARKED = (
     r"pat[A-Za-z0-9]{14}\.[a-f0-9]{64}",  # Airtable
     r"[A-Za-z0-9]{14}\.atlasv1\.[A-Za-z0-9_=-]{40,}",  # Terraform
 )
-"""Random too; what tells them apart does not come first."""
+"""Random too; what distinguishes them does not come first."""
 MARKS = (
     r":AA[A-Za-z0-9_-]{12}|\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27}|[0-9a-f]{4}-us[0-9]|[0-9]Q~|\.atlasv1\.|_mmk"
     r"|pat[A-Za-z0-9]{14}\.[a-f0-9]"
 )
-"""What tells them apart, and the rules of gitleaks that begin with any letter."""
+"""What distinguishes them, and the rules of gitleaks that begin with any letter."""
 PEM = (
     r"(?s:-----BEGIN [A-Z0-9 ]*PRIVATE KEY.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY[A-Z ]*-----|\z))",
     r"(?s:PuTTY-User-Key-File-[23].*?Private-MAC: ?[0-9a-f]*)",

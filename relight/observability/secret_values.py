@@ -82,7 +82,7 @@ TECHNICAL = byte_pattern(
     rb"|[\w./-]+\.(?:py|js|ts|go|md|json|ya?ml|toml|txt|env|pem|key|crt)(?::[0-9]+)?|[~.]?/[\w./-]*)[.,!?;:]*"
 )
 SHORT = 512
-"""Bytes to which a value is judged by its look."""
+"""Bytes to which a value is examined."""
 
 
 def is_word(value: bytes) -> bool:

@@ -69,7 +69,7 @@ def excess(pid: int, folder: str, limits: AttemptLimits) -> Excess | None:
 
 
 def _memory(pids: Iterable[int], files: OpenFiles, limit_bytes: int) -> int:
-    """Bytes of memory. Pages that processes share count once, where the kernel tells that, which takes longer."""
+    """Bytes of memory. Pages that processes share count once, where the kernel says so, which takes longer."""
     private, shared = _sum(pids, "status", ("RssAnon", "VmSwap"), ("RssShmem",))
     if private + max(shared, files.memory_bytes) > limit_bytes:
         exact, exact_shared = _sum(pids, "smaps_rollup", ("Pss_Anon", "SwapPss"), ("Pss_Shmem",))

@@ -438,7 +438,7 @@ class Relay:
         self._opening = asyncio.Lock()
         self._reserved = [_reserved_port() for _ in range(GATEWAYS)]
         self.ports = [reserved.getsockname()[1] for reserved in self._reserved]
-        """The ports that attempts may be told to use; fixed, since agents are confined to them before the first one."""
+        """The ports that attempts may be given; fixed, since agents are confined to them before the first one."""
 
     @asynccontextmanager
     async def followed(self, opened: OpenedAttempt) -> AsyncGenerator[CallLog]:

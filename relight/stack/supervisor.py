@@ -154,7 +154,7 @@ class ProcessSupervisor:
         try:
             status = await process.wait()
         finally:
-            watch.cancel()  # nobody waits for its end: it may ask a Postgres that is frozen
+            watch.cancel()  # not awaited: it may ask a Postgres that is frozen
             self.ready.clear()
             process.kill_rest()
         if not self._stopping.is_set():

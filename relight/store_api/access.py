@@ -55,7 +55,7 @@ class AccessMiddleware:
     async def _refusal(self, scope: Scope) -> Response | None:
         """The answer to a request that has no right to be here, or that announces too much."""
         given = [value for name, value in scope["headers"] if name == b"authorization"]
-        if len(given) > 1:  # a proxy before this service may have judged the other
+        if len(given) > 1:  # a proxy before this service may have checked the other
             return problem(400, "InvalidRequestError", "two Authorization headers came; send one")
         try:
             await self._authorize(given[0] if given else b"", scope)

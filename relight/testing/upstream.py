@@ -1,4 +1,4 @@
-"""A model server on a port of loopback that says what a test tells it to, and keeps what it was asked.
+"""A model server on a port of loopback that answers what a test sets, and keeps what it was asked.
 
 It speaks OpenAI's chat completions and Responses and Anthropic's messages, with and without streaming, at its own
 address and at those of attempts (`/rollout/<r>/attempt/<a>/v1/...`), as the gateway does. Any key is good.

@@ -18,7 +18,7 @@ SortOrder = Literal["asc", "desc"]
 
 
 class Unset:
-    """Tells "not given" from an explicit None in updates. There is one, also after pickling."""
+    """Distinguishes "not given" from an explicit None in updates. There is one, also after pickling."""
 
     def __repr__(self) -> str:
         return "UNSET"

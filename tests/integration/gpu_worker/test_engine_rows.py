@@ -31,7 +31,7 @@ async def load(database: Database, version: int, fence: int) -> int | None:
     return await database.value("engine_loaded", ENGINE, version, fence)
 
 
-async def test_an_engine_obeys_the_newest_fence_of_its_run_only(database: Database) -> None:
+async def test_an_engine_follows_the_newest_fence_of_its_run_only(database: Database) -> None:
     await seed_run(database, "first")
     await database.execute("upsert_host", HOST, "relight-gpu.gpu-1")
     await start(database, "first")
