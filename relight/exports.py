@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import functools
 import importlib
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from pathlib import Path
 
 RENAMED = {
     "RolloutRawResultLegacy": "RolloutRawResult",
@@ -28,17 +31,20 @@ REPLACED = {
 """Names of Agent Lightning that are not here, and what to use instead."""
 
 
-def getter(module: str, homes: Mapping[str, str]) -> Callable[[str], object]:
-    """The `__getattr__` of a module that exports these names.
+def getter(module: str, file: str | None = None) -> Callable[[str], object]:
+    """The `__getattr__` of a module that exports names, and its `__all__`.
 
     Args:
         module: its name.
-        homes: the module of each name.
+        file: its file, if a stub beside it imports the names that it exports.
 
     The function raises ReplacedNameError for the names in `REPLACED`, and warns of those in `RENAMED`.
     """
 
     def get(name: str) -> object:
+        homes = stub_names(file) if file else {}
+        if name == "__all__" and homes:
+            return sorted(homes)
         wanted = RENAMED.get(name, name)
         if wanted not in homes:
             raise _missing(module, name)
@@ -49,6 +55,13 @@ def getter(module: str, homes: Mapping[str, str]) -> Callable[[str], object]:
         return value
 
     return get
+
+
+@functools.cache
+def stub_names(file: str) -> dict[str, str]:
+    """The names that the stub beside a module's file imports for type checkers, each with the module it is from."""
+    body = ast.parse(Path(file).with_suffix(".pyi").read_text()).body
+    return {alias.name: str(part.module) for part in body if isinstance(part, ast.ImportFrom) for alias in part.names}
 
 
 def _missing(module: str, name: str) -> Exception:

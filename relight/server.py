@@ -2,4 +2,4 @@
 
 from relight.exports import getter
 
-__getattr__ = getter(__name__, {})
+__getattr__ = getter(__name__)

@@ -147,7 +147,7 @@ class PolicyUpdate:
         period = LEASE_SECONDS / 6
         with suppress(PostgresError):
             async for _ in Every(period, at_once=False):
-                backoff = Backoff(period, period, within_seconds=LEASE_SECONDS - period)
+                backoff = Backoff(period, period, within_seconds=LEASE_SECONDS)
                 if not await retry(renew, PostgresError, backoff=backoff):
                     break
         log.error("lease %s was lost", name, extra={"action": "lease_lost", "run": self.run})

@@ -57,8 +57,12 @@ class SpanBuffer:
     async def send_while_running(self) -> None:
         """Send spans until cancelled. A span that is being sent at that moment may be sent again; it is stored once."""
         async for _ in Every(self.flush_seconds, at_once=False):
-            with suppress(StoreError):  # it does not answer: they are sent again with the next ones
+            try:
                 await self.flush()
+            except ConflictError:
+                return  # the attempt is fenced off, which its heartbeat notices
+            except StoreError:
+                continue  # it does not answer: they are sent again with the next ones
 
     async def flush(self) -> None:
         """Store what waits.

@@ -325,6 +325,8 @@ class ForkServerSupervisor:
     async def ready(self) -> ForkServer:
         """A fork server that is alive."""
         async with self._starting:
+            if self._restarts.closing.is_set():
+                raise RuntimeError("the runner is closed")
             if self._server is not None and self._server.lost is not None:
                 await self._server.reap("a new one is needed")
                 self._server = None

@@ -34,13 +34,16 @@ class HookedCall:
         self._reporter = reporter
         self._wait = wait or awaited
         self._in_task = wait is None
+        self._own_pid = os.getpid()
 
     async def run(self) -> Returned | BaseException:
         """What the agent returned, or what it raised: SystemExit and the like are its failures too."""
         try:
-            return await (self._call_with_hooks() if self._agent.hooks else self._call())
+            ended = await (self._call_with_hooks() if self._agent.hooks else self._call())
         except BaseException as error:  # a hook's
-            return error
+            ended = error
+        self._end_copy()
+        return ended
 
     async def _call_with_hooks(self) -> Returned | BaseException:
         self._reporter.announce_hooks()
@@ -52,16 +55,19 @@ class HookedCall:
         return ended
 
     async def _call(self) -> Returned | BaseException:
-        own_pid = os.getpid()
         try:
             value = self._agent.invoke(self._given)
             value = await self._wait(value) if inspect.isawaitable(value) else value
-            if os.getpid() == own_pid:
-                return send_spans(value)
+            self._end_copy()
+            return send_spans(value)
         except BaseException as error:
-            if os.getpid() == own_pid:
-                return error
-        os._exit(0)  # the agent forked, and the copy returned into this code
+            self._end_copy()
+            return error
+
+    def _end_copy(self) -> None:
+        """End a process that the agent or a hook forked, and that returned into this code."""
+        if os.getpid() != self._own_pid:
+            os._exit(0)
 
     async def _begin(self, hooks: HookCalls) -> None:
         await hooks.call("on_rollout_start")

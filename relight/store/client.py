@@ -56,7 +56,7 @@ class QueryPage(BaseModel, Generic[T]):
 
 ROLLOUTS: TypeAdapter[list[Rollout]] = TypeAdapter(list[Rollout])
 ATTEMPTED: TypeAdapter[list[AttemptedRollout]] = TypeAdapter(list[AttemptedRollout])
-ONE_ROLLOUT: TypeAdapter[AttemptedRollout | Rollout] = TypeAdapter(AttemptedRollout | Rollout)
+NULLABLE_ROLLOUT: TypeAdapter[AttemptedRollout | Rollout | None] = TypeAdapter(AttemptedRollout | Rollout | None)
 SPANS: TypeAdapter[list[Span]] = TypeAdapter(list[Span])
 OBJECT: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])
 NULLABLE_ATTEMPT: TypeAdapter[Attempt | None] = TypeAdapter(Attempt | None)
@@ -131,20 +131,17 @@ class LightningStoreClient(RetryingHttpClient, LightningStore):
         return await self._query(f"/rollouts/{_part(rollout_id)}/attempts/search", query, QueryPage[Attempt])
 
     async def get_rollout_by_id(self, rollout_id: str) -> Rollout | AttemptedRollout | None:
-        raw = await self._find(f"/rollouts/{_part(rollout_id)}")
-        return None if raw is None else _read(ONE_ROLLOUT, raw)
+        return _read(NULLABLE_ROLLOUT, await self._find(f"/rollouts/{_part(rollout_id)}"))
 
     async def get_latest_attempt(self, rollout_id: str) -> Attempt | None:
-        raw = await self._find(f"/rollouts/{_part(rollout_id)}/attempts/latest")
-        return None if raw is None else _read(NULLABLE_ATTEMPT, raw)
+        return _read(NULLABLE_ATTEMPT, await self._find(f"/rollouts/{_part(rollout_id)}/attempts/latest"))
 
     async def _query_resources(self, query: ResourcesQuery) -> PaginatedResult[ResourcesUpdate]:
         return await self._query("/resources/search", query, QueryPage[ResourcesUpdate])
 
     async def get_resources_by_id(self, resources_id: str, version: int | None = None) -> ResourcesUpdate | None:
         asked = "" if version is None else f"?version={version}"
-        raw = await self._find(f"/resources/{_part(resources_id)}{asked}")
-        return None if raw is None else _read(NULLABLE_RESOURCES, raw)
+        return _read(NULLABLE_RESOURCES, await self._find(f"/resources/{_part(resources_id)}{asked}"))
 
     async def get_latest_resources(self) -> ResourcesUpdate | None:
         return _read(NULLABLE_RESOURCES, await self._get("/resources/latest"))
@@ -200,11 +197,11 @@ class LightningStoreClient(RetryingHttpClient, LightningStore):
     async def _get(self, path: str) -> bytes:
         return await self.exchange("GET", AGL_API + path, headers=ALL_FIELDS)
 
-    async def _find(self, path: str) -> bytes | None:
+    async def _find(self, path: str) -> bytes:
         try:
             return await self._get(path)
         except NotFoundError:
-            return None
+            return b"null"
 
     async def _post(
         self,

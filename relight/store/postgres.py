@@ -15,8 +15,10 @@ from relight.errors import NotFoundError
 from relight.store.attempts.postgres import attempt_key
 from relight.store.base import Changes, LightningStore
 from relight.store.database import Database
-from relight.store.queue import reads, rows
+from relight.store.queue import query_tables, rows
 from relight.store.queue.idempotency_keys import rollouts_hash
+from relight.store.queue.query_tables import Select
+from relight.store.queue.reads import find, query_spans
 from relight.store.queue.rollout_waits import Waits
 from relight.store.queue.rules import statistics_of, unknown_resources
 from relight.store.queue.writes import Writes
@@ -97,7 +99,7 @@ class PostgresLightningStore(LightningStore):
             "request_hash": None if key is None else rollouts_hash([request], worker_id)
         }
         row = await self.database.value("start_rollout", key, given, *attempt, _text(worker_id))
-        return rows.attempted(row)
+        return AttemptedRollout.model_validate(row)
 
     async def enqueue_many_rollouts(
         self, rollouts: Sequence[EnqueueRolloutRequest], *, idempotency_key: str | None = None
@@ -122,7 +124,7 @@ class PostgresLightningStore(LightningStore):
 
     async def start_attempt(self, rollout_id: str, worker_id: str | None = None) -> AttemptedRollout:
         row = await self.database.value("start_attempt", _id(rollout_id), *self._writes.new_attempt(), _text(worker_id))
-        return rows.attempted(row)
+        return AttemptedRollout.model_validate(row)
 
     async def add_span(self, span: Span) -> Span | None:
         stored = await self.spans.add([span])
@@ -151,10 +153,12 @@ class PostgresLightningStore(LightningStore):
         return list(await self.database.value("take_sequence_ids", rollouts, attempts))
 
     async def _query_rollouts(self, query: RolloutQuery) -> PaginatedResult[Rollout]:
-        return await reads.query_rollouts(self.database, query)
+        return await find(self.database, Select(query_tables.ROLLOUTS, query), lambda row: rows.rollout_of(row["row"]))
 
     async def _query_attempts(self, rollout_id: str, query: AttemptQuery) -> PaginatedResult[Attempt]:
-        return await reads.query_attempts(self.database, _id(rollout_id), query)
+        select = Select(query_tables.ATTEMPTS, query)
+        select.must("rollout_id = {}", _id(rollout_id))
+        return await find(self.database, select, lambda row: Attempt.model_validate(row["row"]))
 
     async def get_rollout_by_id(self, rollout_id: str) -> Rollout | AttemptedRollout | None:
         row = await self.database.value("get_lightning_rollout", _id(rollout_id))
@@ -162,10 +166,10 @@ class PostgresLightningStore(LightningStore):
 
     async def get_latest_attempt(self, rollout_id: str) -> Attempt | None:
         row = await self.database.value("get_latest_attempt", _id(rollout_id))
-        return None if row is None else rows.attempt_of(row)
+        return None if row is None else Attempt.model_validate(row)
 
     async def _query_resources(self, query: ResourcesQuery) -> PaginatedResult[ResourcesUpdate]:
-        return await reads.query_resources(self.database, query)
+        return await find(self.database, Select(query_tables.RESOURCES, query), rows.resources_of)
 
     async def get_resources_by_id(self, resources_id: str, version: int | None = None) -> ResourcesUpdate | None:
         row = await self.database.row("get_lightning_resources", _id(resources_id), version)
@@ -187,7 +191,7 @@ class PostgresLightningStore(LightningStore):
         return rows.resources_of(row)
 
     async def _query_spans(self, query: SpanQuery) -> PaginatedResult[Span]:
-        return await reads.query_spans(self.database, query)
+        return await query_spans(self.database, query)
 
     async def wait_for_rollouts(self, *, rollout_ids: Sequence[str], timeout: float | None = None) -> list[Rollout]:
         return await self.waits.wait([_id(rollout_id) for rollout_id in rollout_ids], timeout)
@@ -204,7 +208,7 @@ class PostgresLightningStore(LightningStore):
         return await self._writes.change_attempt(ids | {name: storable(value, name) for name, value in changes.items()})
 
     async def _query_workers(self, query: WorkerQuery) -> PaginatedResult[Worker]:
-        return await reads.query_workers(self.database, query)
+        return await find(self.database, Select(query_tables.WORKERS, query), rows.worker_of)
 
     async def get_worker_by_id(self, worker_id: str) -> Worker | None:
         row = await self.database.row("lightning_worker", _id(worker_id))

@@ -11,7 +11,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 from fastapi import APIRouter, Request
 from prometheus_client import CollectorRegistry
@@ -32,20 +32,39 @@ SHARE = 20
 """At most one part in this many of the time is spent reading."""
 ANSWER_SECONDS = 8.0
 """Prometheus itself gives up after 10 s by default."""
-ROWS = (
-    "open_rollouts",
-    "attempts",
-    "failures",
-    "quarantined",
-    "warnings",
-    "outbox",
-    "runs",
-    "running",
-    "versions",
-    "engines",
-    "workers",
-    "stored",
+
+
+class Gauge(NamedTuple):
+    """A figure from the rows of a query: the sum of a column, by other columns."""
+
+    name: str
+    text: str
+    query: str
+    column: str | None
+    """None: how many rows there are."""
+    labels: tuple[str, ...] = ()
+
+
+GAUGES = (
+    Gauge("relight_rollouts_open", "Rollouts not ended.", "open_rollouts", "number", ("kind", "status")),
+    Gauge("relight_rollouts_oldest_seconds", "Age of them.", "open_rollouts", "oldest_seconds", ("kind", "status")),
+    Gauge("relight_attempts", "Attempts on record.", "attempts", "number", ("status", "failure_class")),
+    Gauge("relight_rollouts_failed", "Rollouts that failed.", "failures", "number", ("kind", "failure_class")),
+    Gauge("relight_rollouts_quarantined", "Given up.", "quarantined", "number"),
+    Gauge("relight_run_warnings", "What runs are warned of.", "warnings", "number", ("run", "name")),
+    Gauge("relight_outbox_waiting", "Workflows to be started.", "outbox", "number"),
+    Gauge("relight_outbox_oldest_seconds", "Age of them.", "outbox", "oldest_seconds"),
+    Gauge("relight_runs", "Runs.", "runs", "number", ("status",)),
+    Gauge("relight_run_step", "Last recorded step.", "running", "step", ("run",)),
+    Gauge("relight_run_total_steps", "Steps to do.", "running", "total_steps", ("run",)),
+    Gauge("relight_run_paused", "It is paused.", "running", "paused", ("run",)),
+    Gauge("relight_run_version", "Newest policy version.", "versions", "version", ("run", "policy")),
+    Gauge("relight_engines", "Engines.", "engines", None, ("run", "policy", "state")),
+    Gauge("relight_engine_version", "Version held; -1: none.", "engines", "version", ("engine_id", "run", "policy")),
+    Gauge("relight_processes", "Alive.", "workers", "number", ("kind",)),
+    Gauge("relight_stored_bytes", "With indexes.", "stored", "size_bytes", ("part",)),
 )
+QUERIES = tuple(dict.fromkeys(gauge.query for gauge in GAUGES))
 
 
 class PostgresFigures(Collector):
@@ -79,9 +98,9 @@ class PostgresFigures(Collector):
             self._until = ended + max(SHORTEST_SECONDS, SHARE * (ended - began))
 
     async def _read(self) -> list[Metric]:
-        rows = {name: await self._database.fetch(f"metrics_{name}") for name in ROWS}
+        rows = {name: await self._database.fetch(f"metrics_{name}") for name in QUERIES}
         ended = await self._database.fetch("metrics_ended_rollouts", list(DURATIONS))
-        return [*_rollout_metrics(ended), *_gauges(rows)]
+        return [*_rollout_metrics(ended), *(_summed(gauge, rows[gauge.query]) for gauge in GAUGES)]
 
     def _pool(self) -> Metric:
         pool = self._database.pool
@@ -114,41 +133,11 @@ def _rollout_metrics(ended: Sequence[Any]) -> list[Metric]:
     return [total, duration]
 
 
-def _gauges(rows: dict[str, list[Any]]) -> list[Metric]:
-    opened, outbox, running, engines = rows["open_rollouts"], rows["outbox"], rows["running"], rows["engines"]
-    labels = ("kind", "status")
-
-    def column(name: str, rows: Sequence[Any], labels: Sequence[str]) -> list[tuple[list[str], float]]:
-        return [([str(row[label]) for label in labels], row[name]) for row in rows]
-
-    attempt, bad, warned = ("status", "failure_class"), ("kind", "failure_class"), ("run", "name")
-    engine, version, state = ("engine_id", "run", "policy"), ("run", "policy"), ("run", "policy", "state")
-    return [
-        _gauge("relight_rollouts_open", "Rollouts not ended.", labels, column("number", opened, labels)),
-        _gauge("relight_rollouts_oldest_seconds", "Age of them.", labels, column("oldest_seconds", opened, labels)),
-        _gauge("relight_attempts", "Attempts on record.", attempt, column("number", rows["attempts"], attempt)),
-        _gauge("relight_rollouts_failed", "Rollouts that failed.", bad, column("number", rows["failures"], bad)),
-        _gauge("relight_rollouts_quarantined", "Given up.", (), column("number", rows["quarantined"], ())),
-        _gauge("relight_run_warnings", "What runs are warned of.", warned, column("number", rows["warnings"], warned)),
-        _gauge("relight_outbox_waiting", "Workflows to be started.", (), column("number", outbox, ())),
-        _gauge("relight_outbox_oldest_seconds", "Age of them.", (), column("oldest_seconds", outbox, ())),
-        _gauge("relight_runs", "Runs.", ("status",), column("number", rows["runs"], ("status",))),
-        _gauge("relight_run_step", "Last recorded step.", ("run",), column("step", running, ("run",))),
-        _gauge("relight_run_total_steps", "Steps to do.", ("run",), column("total_steps", running, ("run",))),
-        _gauge("relight_run_paused", "It is paused.", ("run",), column("paused", running, ("run",))),
-        _gauge("relight_run_version", "Newest policy version.", version, column("version", rows["versions"], version)),
-        _gauge("relight_engines", "Engines.", state, _counted(engines, state)),
-        _gauge("relight_engine_version", "Version held; -1: none.", engine, column("version", engines, engine)),
-        _gauge("relight_processes", "Alive.", ("kind",), column("number", rows["workers"], ("kind",))),
-        _gauge("relight_stored_bytes", "With indexes.", ("part",), column("size_bytes", rows["stored"], ("part",))),
-    ]
-
-
-def _counted(rows: Sequence[Any], labels: Sequence[str]) -> list[tuple[tuple[str, ...], float]]:
+def _summed(gauge: Gauge, rows: Sequence[Any]) -> Metric:
     numbers: dict[tuple[str, ...], float] = defaultdict(float)
     for row in rows:
-        numbers[tuple(str(row[label]) for label in labels)] += 1
-    return list(numbers.items())
+        numbers[tuple(str(row[label]) for label in gauge.labels)] += row[gauge.column] if gauge.column else 1
+    return _gauge(gauge.name, gauge.text, gauge.labels, numbers.items())
 
 
 def route_path(scope: metrics.Scope, status: int) -> str:

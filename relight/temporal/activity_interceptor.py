@@ -8,8 +8,8 @@ from temporalio import activity
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
 from relight.observability.process_reports import Doing
+from relight.retrying import Every, in_background
 from relight.temporal.draining import handed_back_if_ending
-from relight.temporal.heartbeats import heartbeating
 from relight.temporal.retry_later import waiting_retried_later
 
 
@@ -36,7 +36,7 @@ class _Surrounding(ActivityInboundInterceptor):
         rollout_id = getattr(subject, "rollout_id", None)
         what = rollout_id or _described(activity.info().activity_type, subject)
         with self._doing.at(what, rollout_id), handed_back_if_ending(), waiting_retried_later():
-            async with heartbeating(self._heartbeat_seconds):
+            async with in_background(_heartbeat(self._heartbeat_seconds)):
                 return await super().execute_activity(input)
 
 
@@ -44,3 +44,9 @@ def _described(kind: str, subject: Any) -> str:
     run, step = getattr(subject, "run", None), getattr(subject, "step", None)
     of_run = f" of run {run}" if run else ""
     return f"{kind}{of_run}{f', step {step}' if step is not None else ''}"
+
+
+async def _heartbeat(every_seconds: float) -> None:
+    """Show Temporal that the activity continues, which answers whether it was cancelled; its start counts as one."""
+    async for _ in Every(every_seconds, at_once=False):
+        activity.heartbeat()

@@ -11,7 +11,6 @@ from relight.types import names, payloads
 from relight.workflows.activity_calls import store_call
 from relight.workflows.command_handlers import CommandHandlers
 from relight.workflows.input import parse_input, run_name
-from relight.workflows.web_ui_details import progress_table
 
 
 class TrainingWorkflowBase(CommandHandlers):
@@ -113,3 +112,18 @@ class TrainingWorkflowBase(CommandHandlers):
 
     def _waiting_reason(self) -> str | None:
         return self.waiting_for or ("paused" if self.paused and self.status == "running" else None)
+
+
+def progress_table(progress: payloads.Progress) -> str:
+    """The run as a table in markdown, for its details in the Temporal Web UI."""
+    rows = [
+        ("phase", "paused" if progress.paused else progress.phase),
+        ("waiting", progress.waiting_for or "-"),
+        *((f"warning: {name}", text.replace("|", "/")) for name, text in sorted(progress.warnings.items())),
+        ("step", f"{progress.step} of {progress.total_steps}"),
+        ("batches of this step", f"{progress.batches_done} of {progress.batches} closed"),
+        ("reward of the last steps", " ".join(f"{reward:.2f}" for reward in progress.rewards) or "-"),
+        ("held-out score by version", ", ".join(f"{v}: {r:.3f}" for v, r in progress.evaluations.items()) or "-"),
+        *((f"{name}", str(number)) for name, number in sorted(progress.counters.items())),
+    ]
+    return "| | |\n|---|---|\n" + "\n".join(f"| {name} | {value} |" for name, value in rows)

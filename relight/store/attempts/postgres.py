@@ -114,9 +114,11 @@ class PostgresStore:
         return AttemptOutcome.model_validate(outcome)
 
     def _clean_request(self, request: GradingRequest) -> dict[str, Any]:
-        """As the functions in SQL take it. Rewards are a list: JSON in Postgres keeps no order of names."""
+        """As the functions in SQL take it. Rewards are a list: JSON in Postgres keeps no order of names. Fields keep
+        their names, also where a pattern of the settings matches them.
+        """
         row: dict[str, Any] = storable(request.model_dump(exclude={"spans"}))
-        row["end"] = self.redactor.value(row["end"])
+        row["end"] = {name: self.redactor.value(value) for name, value in row["end"].items()}
         row["end"]["rewards"] = [(self._clean_text(name), value) for name, value in request.end.rewards.items()]
         if isinstance(request, FinishRequest):
             row |= {"message": self.redactor.text(row["message"]), "spans": self._clean_spans(request.spans)}

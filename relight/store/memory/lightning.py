@@ -15,17 +15,24 @@ from typing import Any, Self, TypeVar, cast
 from pydantic import BaseModel
 
 from relight.errors import ConflictError, InvalidRequestError
-from relight.store.base import Changes
+from relight.store.base import Changes, LightningStore
 from relight.store.memory.pages import find
-from relight.store.memory.resources_and_workers import MemoryCatalogue
 from relight.store.memory.rows import AttemptRow, RolloutRow
 from relight.store.memory.tables import KeptRequest, Tables, storable_span
 from relight.store.memory.trace import RolloutTrace
 from relight.store.queue import query_tables, rules
 from relight.store.queue.idempotency_keys import refusal, request_hash, rollouts_hash
-from relight.store.queue.rows import checked_request, checked_requests, new_id
-from relight.store.storable import optional_text, storable
-from relight.types.queries import AttemptQuery, RolloutQuery, SpanQuery
+from relight.store.queue.rows import (
+    checked_request,
+    checked_requests,
+    checked_resources,
+    new_id,
+    new_resources_id,
+    of_key,
+)
+from relight.store.storable import optional_text, storable, storable_text
+from relight.types.queries import AttemptQuery, ResourcesQuery, RolloutQuery, SpanQuery, WorkerQuery
+from relight.types.resources import NamedResources
 from relight.types.rollout import (
     Attempt,
     AttemptedRollout,
@@ -36,10 +43,14 @@ from relight.types.rollout import (
     RolloutStatus,
 )
 from relight.types.store import (
+    UNSET,
     EnqueueRolloutRequest,
     LightningStoreCapabilities,
     LightningStoreStatistics,
     PaginatedResult,
+    ResourcesUpdate,
+    Unset,
+    Worker,
     WorkerStatus,
 )
 from relight.types.tracer import NEXT_NUMBER, Span
@@ -50,11 +61,11 @@ STORABLE = frozenset({"input", "mode", "metadata", "resources_id"})
 M = TypeVar("M", bound=BaseModel)
 
 
-class InMemoryLightningStore(MemoryCatalogue):
+class InMemoryLightningStore(LightningStore):
     """The in-memory `LightningStore`."""
 
     def __init__(self, tables: Tables | None = None) -> None:
-        super().__init__(tables)
+        self.tables = tables or Tables()
         self._started = time.monotonic()
         self._sweeper: Sweeper | None = None
 
@@ -359,6 +370,56 @@ class InMemoryLightningStore(MemoryCatalogue):
             found = find(trace.spans, query, query_tables.SPANS)
             trace.complete(found)
             return found
+
+    # Resources and workers
+
+    async def add_resources(self, resources: NamedResources, *, idempotency_key: str | None = None) -> ResourcesUpdate:
+        key = optional_text(idempotency_key)
+        resources_id = new_resources_id(key)
+        with self.tables.lock:
+            if kept := self.tables.versions.get((resources_id, 1)):
+                return _copy(of_key(kept, resources, key))
+            return await self.update_resources(resources_id, resources)
+
+    async def update_resources(self, resources_id: str, resources: NamedResources) -> ResourcesUpdate:
+        resources = checked_resources(resources)
+        with self.tables.lock:
+            return _copy(self.tables.set_resources(storable_text(resources_id), resources))
+
+    async def get_resources_by_id(self, resources_id: str, version: int | None = None) -> ResourcesUpdate | None:
+        resources_id = storable_text(resources_id)
+        with self.tables.lock:
+            tables = self.tables
+            snapshot = tables.versions.get((resources_id, version)) if version else tables.resources.get(resources_id)
+            return snapshot and _copy(snapshot)
+
+    async def get_latest_resources(self) -> ResourcesUpdate | None:
+        with self.tables.lock:
+            newest = self.tables.newest_resources
+            return await self.get_resources_by_id(newest) if newest is not None else None
+
+    async def _query_resources(self, query: ResourcesQuery) -> PaginatedResult[ResourcesUpdate]:
+        with self.tables.lock:
+            return find(self.tables.resources.values(), query, query_tables.RESOURCES)
+
+    async def _query_workers(self, query: WorkerQuery) -> PaginatedResult[Worker]:
+        with self.tables.lock:
+            return find(self.tables.workers.values(), query, query_tables.WORKERS)
+
+    async def get_worker_by_id(self, worker_id: str) -> Worker | None:
+        with self.tables.lock:
+            worker = self.tables.workers.get(storable_text(worker_id))
+            return worker and _copy(worker)
+
+    async def update_worker(self, worker_id: str, heartbeat_stats: dict[str, Any] | Unset = UNSET) -> Worker:
+        stats, worker_id = rules.statistics_of(heartbeat_stats), storable_text(worker_id)
+        stored = stats and storable(stats, "heartbeat_stats")
+        with self.tables.lock:
+            worker = self.tables.workers.setdefault(worker_id, Worker(worker_id=worker_id))
+            worker.last_heartbeat_time = time.time()
+            if stored is not None:
+                worker.heartbeat_stats = stored
+            return _copy(worker)
 
 
 def _check_status(row: RolloutRow, attempt: AttemptRow, wanted: AttemptStatus) -> None:

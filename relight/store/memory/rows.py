@@ -6,7 +6,7 @@ import time
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from relight.errors import NotFoundError
 from relight.types.names import Isolation, Network
@@ -16,9 +16,6 @@ from relight.types.rollout import (
     AttemptStatus,
     FailureClass,
     Rollout,
-    RolloutConfig,
-    RolloutMode,
-    RolloutStatus,
 )
 from relight.types.tracer import Span
 from relight.types.upstreams import Upstream
@@ -50,65 +47,6 @@ class MemoryRun:
     def set_sampling(self) -> dict[str, Any]:
         """Sampling parameters as engines know them: those that are set."""
         return {key: value for key, value in self.sampling.items() if value is not None and key != "agent_chooses"}
-
-
-@dataclass
-class RolloutRow:
-    """A rollout with its attempts and spans."""
-
-    rollout_id: str
-    by_queue: bool
-    """False: a workflow drives it."""
-    outside: bool = True
-    """False: a run planned it."""
-    run: str | None = None
-    step: int | None = None
-    input: Any = None
-    mode: RolloutMode | None = None
-    config: RolloutConfig = field(default_factory=RolloutConfig)
-    metadata: dict[str, Any] = field(default_factory=dict[str, Any])
-    resources_id: str | None = None
-    resources_version: int | None = None
-    seed_base: str = ""
-    min_version: int | None = None
-    max_version: int | None = None
-    status: RolloutStatus = RolloutStatus.QUEUING
-    start_time: float = field(default_factory=time.time)
-    end_time: float | None = None
-    failure_class: FailureClass | None = None
-    failure: str | None = None
-    reward: float | None = None
-    deaths: int = 0
-    final_attempt: str | None = None
-    """The attempt that counts, once its batch is closed."""
-    queue_position: int | None = None
-    """In the queue; None: it is not queued."""
-    due: float = 0.0
-    """A retry with back-off can't be claimed before this time."""
-    next_sequence: int = 1
-    attempts: list[AttemptRow] = field(default_factory=list["AttemptRow"])
-    spans: dict[tuple[str, str], Span] = field(default_factory=dict[tuple[str, str], Span])
-
-    @property
-    def newest(self) -> AttemptRow | None:
-        """The last attempt."""
-        return self.attempts[-1] if self.attempts else None
-
-    def shown(self, attempt: AttemptRow | None = None) -> Rollout:
-        """The rollout as users see it, with this attempt or the newest; not a copy."""
-        at_hand = attempt or self.newest
-        return self.attempted(at_hand) if at_hand else Rollout.model_construct(**_columns(self, Rollout))
-
-    def attempted(self, attempt: AttemptRow) -> AttemptedRollout:
-        """The rollout with an attempt, as users see it; not a copy."""
-        return AttemptedRollout.model_construct(**_columns(self, Rollout), attempt=attempt.shown())
-
-    def attempt(self, attempt_id: str) -> AttemptRow:
-        """An attempt by its id, or the `latest`."""
-        for attempt in reversed(self.attempts):
-            if attempt_id in (attempt.attempt_id, "latest"):
-                return attempt
-        raise NotFoundError(f"rollout {self.rollout_id} has no attempt {attempt_id}")
 
 
 @dataclass
@@ -226,6 +164,51 @@ def _same_prompt(call: MemoryCall, other: MemoryCall) -> bool:
     if ids is None or other_ids is None:
         return ids == other_ids and call.record.request_hash == other.record.request_hash
     return ids == other_ids
+
+
+class RolloutRow(Rollout):
+    """A rollout with its attempts and spans."""
+
+    start_time: float = Field(default_factory=time.time)
+    by_queue: bool
+    """False: a workflow drives it."""
+    outside: bool = True
+    """False: a run planned it."""
+    seed_base: str = ""
+    min_version: int | None = None
+    max_version: int | None = None
+    failure: str | None = None
+    deaths: int = 0
+    final_attempt: str | None = None
+    """The attempt that counts, once its batch is closed."""
+    queue_position: int | None = None
+    """In the queue; None: it is not queued."""
+    due: float = 0.0
+    """A retry with back-off can't be claimed before this time."""
+    next_sequence: int = 1
+    attempts: list[AttemptRow] = Field(default_factory=list[AttemptRow])
+    spans: dict[tuple[str, str], Span] = Field(default_factory=dict[tuple[str, str], Span])
+
+    @property
+    def newest(self) -> AttemptRow | None:
+        """The last attempt."""
+        return self.attempts[-1] if self.attempts else None
+
+    def shown(self, attempt: AttemptRow | None = None) -> Rollout:
+        """The rollout as users see it, with this attempt or the newest; not a copy."""
+        at_hand = attempt or self.newest
+        return self.attempted(at_hand) if at_hand else Rollout.model_construct(**_columns(self, Rollout))
+
+    def attempted(self, attempt: AttemptRow) -> AttemptedRollout:
+        """The rollout with an attempt, as users see it; not a copy."""
+        return AttemptedRollout.model_construct(**_columns(self, Rollout), attempt=attempt.shown())
+
+    def attempt(self, attempt_id: str) -> AttemptRow:
+        """An attempt by its id, or the `latest`."""
+        for attempt in reversed(self.attempts):
+            if attempt_id in (attempt.attempt_id, "latest"):
+                return attempt
+        raise NotFoundError(f"rollout {self.rollout_id} has no attempt {attempt_id}")
 
 
 @dataclass

@@ -7,44 +7,29 @@ from typing import Any, TypeVar
 
 from relight.store.database import Database
 from relight.store.queue import query_tables as sql
-from relight.store.queue import rows
 from relight.store.queue.query_tables import Select
 from relight.store.spans.reads import read_spans
-from relight.types.queries import AttemptQuery, ResourcesQuery, RolloutQuery, SpanQuery, WorkerQuery
-from relight.types.rollout import Attempt, Rollout
-from relight.types.store import PaginatedResult, ResourcesUpdate, Worker
+from relight.types.queries import SpanQuery
+from relight.types.store import PaginatedResult
 from relight.types.tracer import Span
 
 T = TypeVar("T")
 Read = Callable[[Sequence[Any]], Awaitable[list[T]]]
 
 
-async def query_rollouts(database: Database, query: RolloutQuery) -> PaginatedResult[Rollout]:
-    """Rollouts with their newest attempts."""
-    return await _found(database, Select(sql.ROLLOUTS, query), _each(lambda row: rows.rollout_of(row["row"])))
-
-
-async def query_attempts(database: Database, rollout_id: str, query: AttemptQuery) -> PaginatedResult[Attempt]:
-    """Attempts of a rollout."""
-    select = Select(sql.ATTEMPTS, query)
-    select.must("rollout_id = {}", rollout_id)
-    return await _found(database, select, _each(lambda row: rows.attempt_of(row["row"])))
-
-
-async def query_resources(database: Database, query: ResourcesQuery) -> PaginatedResult[ResourcesUpdate]:
-    """Snapshots of resources."""
-    return await _found(database, Select(sql.RESOURCES, query), _each(rows.resources_of))
-
-
-async def query_workers(database: Database, query: WorkerQuery) -> PaginatedResult[Worker]:
-    """External runners, and every process of the platform."""
-    return await _found(database, Select(sql.WORKERS, query), _each(rows.worker_of))
-
-
 async def query_spans(database: Database, query: SpanQuery) -> PaginatedResult[Span]:
     """Spans of a rollout or of one of its attempts, its model calls among them."""
     select = Select(sql.SPANS, query, query.rollout_id, query.attempt_id)
     return await _found(database, select, lambda found: read_spans(database, found))
+
+
+async def find(database: Database, select: Select, convert: Callable[[Any], T]) -> PaginatedResult[T]:
+    """A page of rows, each converted."""
+
+    async def read(found: Sequence[Any]) -> list[T]:
+        return [convert(row) for row in found]
+
+    return await _found(database, select, read)
 
 
 async def _found(database: Database, select: Select, read: Read[T]) -> PaginatedResult[T]:
@@ -57,10 +42,3 @@ async def _found(database: Database, select: Select, read: Read[T]) -> Paginated
     items = await read(found)
     following = order.following(items, limit)
     return PaginatedResult(items[:limit], limit=limit, offset=0, total=total, following=following)
-
-
-def _each(convert: Callable[[Any], T]) -> Read[T]:
-    async def read(found: Sequence[Any]) -> list[T]:
-        return [convert(row) for row in found]
-
-    return read

@@ -24,7 +24,7 @@ from relight.types import names
 from relight.types.checking import checked, invalid
 from relight.types.payloads import RolloutInput
 from relight.types.resources import NamedResources
-from relight.types.rollout import Attempt, AttemptedRollout, Rollout, RolloutConfig
+from relight.types.rollout import AttemptedRollout, Rollout, RolloutConfig
 from relight.types.store import Dispatch, EnqueueRolloutRequest, ProcessFacts, ResourcesUpdate, Worker
 
 _numbers = itertools.count(secrets.randbits(16))
@@ -44,16 +44,6 @@ def new_resources_id(key: str | None) -> str:
 def rollout_of(row: Mapping[str, Any]) -> Rollout:
     """A rollout; with its newest attempt where the row holds one."""
     return AttemptedRollout.model_validate(row) if "attempt" in row else Rollout.model_validate(row)
-
-
-def attempted(row: Mapping[str, Any]) -> AttemptedRollout:
-    """A rollout with the attempt at hand."""
-    return AttemptedRollout.model_validate(row)
-
-
-def attempt_of(row: Mapping[str, Any]) -> Attempt:
-    """An attempt."""
-    return Attempt.model_validate(row)
 
 
 def resources_of(row: asyncpg.Record) -> ResourcesUpdate:

@@ -55,11 +55,11 @@ class Writes:
         attempts = [self.new_attempt()._asdict() for _ in range(min(limit, MAX_CLAIM))]
         hashed = None if key is None else request_hash(limit, worker_id)
         item = {"key": key, "request_hash": hashed, "worker_id": worker_id, "attempts": attempts}
-        return [rows.attempted(row) for row in await _one(self._claimed, item)]
+        return [AttemptedRollout.model_validate(row) for row in await _one(self._claimed, item)]
 
     async def change_attempt(self, changes: Item) -> Attempt:
         """Change an attempt; the keys that are there are set."""
-        return rows.attempt_of(await _one(self._changed, changes))
+        return Attempt.model_validate(await _one(self._changed, changes))
 
     def new_attempt(self) -> NewAttempt:
         """A new attempt's id, and what is stored of its token."""

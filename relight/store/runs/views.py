@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import zlib
 from collections import defaultdict
 from typing import Any
 
 import asyncpg
-import orjson
 
 from relight.errors import NotFoundError
 from relight.store.database import Database, Queries
+from relight.store.generations import unpack_body
 from relight.store.workers import GONE_SECONDS
 from relight.types.names import POLICY
 from relight.types.views import (
@@ -115,12 +114,7 @@ class RunViews:
         """
         row = await _rollout(self._db, rollout_id)
         found = await self._db.fetch("view_generations", rollout_id, row["day"], bodies)
-        return [
-            GenerationView.model_validate(
-                {**dict(call), "request": _unpack(call["request"]), "response": _unpack(call["response"])}
-            )
-            for call in found
-        ]
+        return [GenerationView.model_validate(dict(call) | _bodies(call)) for call in found]
 
     async def versions(self, run: str) -> list[VersionView]:
         """The policy versions of a run."""
@@ -207,5 +201,5 @@ async def _rollout(db: Database, rollout_id: str) -> asyncpg.Record:
     return row
 
 
-def _unpack(body: bytes | None) -> Any:
-    return None if body is None else orjson.loads(zlib.decompress(body))
+def _bodies(call: asyncpg.Record) -> dict[str, Any]:
+    return {name: None if call[name] is None else unpack_body(call[name]) for name in ("request", "response")}

@@ -12,8 +12,10 @@ from relight.cli.rollouts import rollout_lines
 from relight.emitter.emit import reward_attributes
 from relight.errors import ConflictError, NotFoundError
 from relight.litagent.agent_arguments import Invocation
+from relight.observability.redaction import Redactor
 from relight.runner.agent_call import AgentCall
 from relight.semconv import AGL_ANNOTATION
+from relight.store.attempts.postgres import PostgresStore
 from relight.store.database import Database
 from relight.store.postgres import PostgresLightningStore
 from relight.store.runs.views import RunViews
@@ -51,6 +53,15 @@ async def test_a_reward_of_any_name_ends_its_attempt(postgres_kit: PostgresKit, 
     rows = await postgres_kit.database.pool.fetch("select dimension, value from rewards order by value desc")
     assert outcome.succeeded
     assert [tuple(row) for row in rows] == [(name[:200], value) for name, value in named.items()]
+
+
+async def test_a_pattern_that_matches_names_of_fields_changes_no_end(postgres_kit: PostgresKit) -> None:
+    assert isinstance(postgres_kit.store, PostgresStore)
+    postgres_kit.store.redactor = Redactor([r"[a-z_]{6,}"])
+    left = {"output": "mountain", "output_bytes": 8, "duration_seconds": 1.5, "spans_dropped": 2}
+    assert (await finish(postgres_kit, await opened(postgres_kit), reward=1.0, **left)).succeeded
+    row = await postgres_kit.database.pool.fetchrow("select * from attempts")
+    assert (row["output"], row["output_bytes"], row["seconds"], row["spans_dropped"]) == ("[redacted]", 8, 1.5, 2)
 
 
 async def test_finishing_twice_is_finishing_once(kit: StoreKit) -> None:

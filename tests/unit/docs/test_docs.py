@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from relight.cli import schema_page
 from relight.cli.main import COMMANDS
+from relight.cli.schema import run_file_page
 from relight.litagent import load_agents
 from relight.settings import Settings, environment_name
 from relight.types.run_file import parse_run_file
@@ -68,8 +68,10 @@ def test_the_file_tree_in_the_readme_names_every_package() -> None:
 
 
 def test_the_page_of_the_run_file_is_what_its_schema_says() -> None:
-    assert (ROOT / "docs" / "run-file.md").read_text() == schema_page.page(), "write it: relight schema --markdown"
-    example = blocks(schema_page.page(), "json")[0]
+    assert (ROOT / "docs" / "run-file.md").read_text() == run_file_page(json_schema()), (
+        "write it: relight schema --markdown"
+    )
+    example = blocks(run_file_page(json_schema()), "json")[0]
     assert parse_run_file(json.loads(example)).data.evaluation == "heldout.jsonl"
 
 

@@ -73,5 +73,21 @@ def forking(task: Any) -> float:
     return 0.5
 
 
+class Forking(Hook):
+    """Forks, and both processes go on."""
+
+    def on_rollout_start(self, **given: Any) -> None:  # type: ignore[override]
+        if (pid := os.fork()) != 0:
+            os.waitpid(pid, 0)
+            os.environ["FIRST"] = "yes"
+
+
+@rollout
+def forked_before(task: Any) -> float:
+    """Returns less in the copy."""
+    return 0.5 if "FIRST" in os.environ else 0.1
+
+
+forked_before.hooks = [Forking()]
 for agent in (sees_hooks, sees_hooks_async, failing, exiting, dying, forking):
     agent.hooks = [Telling()]

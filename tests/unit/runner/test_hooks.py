@@ -79,6 +79,12 @@ async def test_hooks_do_not_run_in_a_copy_that_the_agent_forked(runner: SharedRu
     assert len([line for line in outcome.output.splitlines() if line.startswith("end")]) == 1
 
 
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_copy_that_a_hook_forked_reports_no_result(runner: SharedRunner) -> None:
+    outcome = await called(runner, "forked_before", True)
+    assert (outcome.reward, [span.name for span in outcome.spans]) == (0.5, [AGL_ANNOTATION])
+
+
 def test_hooks_of_another_kind_are_refused_when_the_agent_is_loaded(tmp_path: Path) -> None:
     text = "from relight import rollout\n@rollout\ndef a(task): pass\na.hooks = [print]\n"
     (tmp_path / "wrongly_hooked.py").write_text(text)

@@ -10,12 +10,12 @@ import relight
 from relight.store.database import migrations, queries
 from relight.store.maintenance.check import PREFIX
 from relight.store.queue import query_tables as composed
-from relight.store_api.metrics import ROWS
+from relight.store_api.metrics import QUERIES
 
 
 def test_every_named_query_is_used() -> None:
     code = "\n".join(file.read_text() for file in Path(relight.__file__).parent.rglob("*.py"))
-    by_prefix = {name for name in queries() if name.startswith(PREFIX)} | {f"metrics_{name}" for name in ROWS}
+    by_prefix = {name for name in queries() if name.startswith(PREFIX)} | {f"metrics_{name}" for name in QUERIES}
     assert queries().keys() - by_prefix - set(re.findall(r"\"(\w+)\"", code)) == set()
 
 

@@ -1,0 +1,7 @@
+from relight.store.base import LightningStore as LightningStore
+from relight.store.client import LightningStoreClient as LightningStoreClient
+from relight.store.memory.lightning import InMemoryLightningStore as InMemoryLightningStore
+from relight.store.threading import LightningStoreThreaded as LightningStoreThreaded
+from relight.store_api.lightning_server import LightningStoreServer as LightningStoreServer
+from relight.types.store import LightningStoreCapabilities as LightningStoreCapabilities
+from relight.types.store import LightningStoreStatistics as LightningStoreStatistics
