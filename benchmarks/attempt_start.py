@@ -47,7 +47,7 @@ async def measure(folder: Path, calls: int) -> dict[str, float]:
     agent.write_text(AGENT)
     held = {"policy": policy(home=folder / "home"), "limits": AttemptLimits(2**34, 1024, 2**34)}
     options: dict[str, dict[str, Any]] = {"open": {}, "confined": held}
-    if lacking := await sandbox.missing(sys.executable):
+    if lacking := await sandbox.namespace_error(sys.executable):
         print(sandbox.describe(lacking), file=sys.stderr)
     else:
         options["namespaces"] = held | {"namespaces": True}

@@ -117,13 +117,13 @@ class EventPrinter:
 
 async def _keep_up(show: EventPrinter, isolation: str | None, wrapper: str | None, **options: Any) -> None:
     from relight.confinement import sandbox
-    from relight.confinement.protections import describe, tried
+    from relight.confinement.protections import describe, probe
     from relight.stack.embedded import EmbeddedStack
     from relight.stack.supervisor import StackEvent
 
     if options["agents"]:
-        lacking = await sandbox.lacking(isolation, sys.executable, sandbox.wrapper_command(wrapper))
-        show(StackEvent("note", "runner", describe(await tried())))
+        lacking = await sandbox.why_unavailable(isolation, sys.executable, sandbox.wrapper_command(wrapper))
+        show(StackEvent("note", "runner", describe(await probe())))
         show(StackEvent("note", "runner", sandbox.describe(lacking)))
     home = output.settings().home
     async with EmbeddedStack(home, flags=output.current.flags, on_event=show, **options) as stack:

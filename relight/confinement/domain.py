@@ -17,7 +17,7 @@ from relight.types.names import Network
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldProtections:
     """Which protections hold in a process."""
 
     files: bool = False
@@ -28,7 +28,7 @@ class Held:
     """Processes, memory and mounts outside are not even seen."""
 
     @classmethod
-    def by_landlock(cls, system_calls: bool) -> Held:
+    def by_landlock(cls, system_calls: bool) -> HeldProtections:
         version = landlock.abi()
         return cls(version > 0, version >= landlock.NETWORK_ABI, version >= landlock.SCOPE_ABI, system_calls)
 
@@ -43,7 +43,7 @@ class Domain:
         self._allowed: Sequence[AllowedPath] = allowed_paths(policy, references) if landlock.abi() else []
         self._attempts: dict[tuple[int, Network], landlock.Ruleset] = {}
 
-    def enter(self) -> Held:
+    def enter(self) -> HeldProtections:
         """Confine this process, which has one thread, for good."""
         privileges.set_dumpable(False)
         privileges.give_up_new_privileges()
@@ -53,7 +53,7 @@ class Domain:
             ruleset = self._ruleset([AllowedPath(self.root, landlock.ALL)], self._policy.ports)
             ruleset.restrict()
             ruleset.close()
-        return Held.by_landlock(filtered)
+        return HeldProtections.by_landlock(filtered)
 
     def _ruleset(self, own: Iterable[AllowedPath], ports: Sequence[int] | None) -> landlock.Ruleset:
         """`ports` are those to connect to; None: it leaves TCP as it is."""

@@ -11,7 +11,7 @@ from typing import Final
 
 import orjson
 
-from relight.confinement.domain import Domain, Held
+from relight.confinement.domain import Domain, HeldProtections
 from relight.confinement.policy import policy
 
 NAMES: Final = {
@@ -22,7 +22,7 @@ NAMES: Final = {
 }
 
 
-def describe(held: Held) -> str:
+def describe(held: HeldProtections) -> str:
     """One line: which protections hold here, and which don't."""
     closed = [text for name, text in NAMES.items() if getattr(held, name)]
     missing = [text for name, text in NAMES.items() if not getattr(held, name)]
@@ -30,14 +30,14 @@ def describe(held: Held) -> str:
     return f"agents are confined in: {', '.join(closed) or 'nothing'}{lacking}; not in: sockets by path, UDP"
 
 
-async def tried() -> Held:
+async def probe() -> HeldProtections:
     """Which protections hold, as a process that confines itself found."""
     with tempfile.TemporaryDirectory() as folder:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "relight.confinement.protections", folder), stdout=asyncio.subprocess.PIPE
         )
         answer, _ = await process.communicate()
-    return Held(**orjson.loads(answer)) if process.returncode == 0 else Held()
+    return HeldProtections(**orjson.loads(answer)) if process.returncode == 0 else HeldProtections()
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ from relight.confinement.policy import ConfinementPolicy
 from relight.errors import ConfigError
 
 NONE: Final = "agents have no namespaces of their own"
-MENDS: Final = {
+REMEDIES: Final = {
     "unshare": "allow user namespaces (sysctl user.max_user_namespaces, kernel.apparmor_restrict_unprivileged_userns=0"
     " and kernel.unprivileged_userns_clone=1, where there are such), or start the container with CAP_SYS_ADMIN",
     "mount": "start the container so that it hides nothing of /proc and may mount"
@@ -35,7 +35,7 @@ def command(python: str, covered: Iterable[str] = ()) -> list[str]:
     return [python, "-I", "-S", namespaces.__file__, orjson.dumps({"covered": list(covered)}).decode()]
 
 
-def covered(policy: ConfinementPolicy, scratch: str, sockets: Iterable[str] = SOCKETS) -> list[str]:
+def hidden_paths(policy: ConfinementPolicy, scratch: str, sockets: Iterable[str] = SOCKETS) -> list[str]:
     """The paths that agents find empty: what is hidden from them, unless they may use something in it; and sockets."""
     seen = [Path(path) for path in (scratch, *policy.readable, *policy.writable)]
     hidden = [path for path in policy.hidden if not any(other.is_relative_to(path) for other in seen)]
@@ -47,7 +47,7 @@ def open_sockets(paths: Iterable[str] = SOCKETS) -> list[str]:
     return sorted({os.path.realpath(path) for path in paths if os.access(path, os.W_OK)})
 
 
-async def missing(python: str, wrapper: Sequence[str] = ()) -> str:
+async def namespace_error(python: str, wrapper: Sequence[str] = ()) -> str:
     """What keeps agents from namespaces of their own, with the mend, as a process that tried found; empty: nothing."""
     process = await asyncio.create_subprocess_exec(
         *(*wrapper, *command(python, [namespaces.__file__]), python, "-I", "-S", "-c", ""),
@@ -59,11 +59,11 @@ async def missing(python: str, wrapper: Sequence[str] = ()) -> str:
     if process.returncode == 0:
         return ""
     error = (said.decode(errors="replace").strip().splitlines() or [f"exit status {process.returncode}"])[-1]
-    mend = next((mend for call, mend in MENDS.items() if error.startswith(call)), "see docs/security.md")
+    mend = next((mend for call, mend in REMEDIES.items() if error.startswith(call)), "see docs/security.md")
     return f"{error}; {mend}"
 
 
-async def lacking(isolation: str | None, python: str, wrapper: Sequence[str]) -> str:
+async def why_unavailable(isolation: str | None, python: str, wrapper: Sequence[str]) -> str:
     """Why agents get no namespaces; empty if they do.
 
     Raises:
@@ -71,7 +71,7 @@ async def lacking(isolation: str | None, python: str, wrapper: Sequence[str]) ->
     """
     if isolation == "process":
         return "--isolation process"
-    why = await missing(python, wrapper)
+    why = await namespace_error(python, wrapper)
     if why and isolation == "sandbox":
         raise ConfigError(f"--isolation sandbox can't be had on this machine: {why}; or run without that option")
     return why

@@ -23,7 +23,7 @@ from relight.gpu_worker.version_files import VersionFiles
 from relight.processes.restart_backoff import RestartBackoff
 from relight.retrying import Every
 from relight.store.database import Database
-from relight.store.training.ledger import Version, newest_version
+from relight.store.training.ledger import PolicyVersion, newest_version
 from relight.types.names import POLICY
 
 log = logging.getLogger(__name__)
@@ -172,7 +172,7 @@ class EngineSupervisor:
                 if newest:
                     await self._publish(engine, newest)
 
-    async def _verified_export(self) -> tuple[Version, Path]:
+    async def _verified_export(self) -> tuple[PolicyVersion, Path]:
         """The newest version and its files, verified; a damaged export is written again."""
         newest = await self._newest_version()
         if newest.version == 0:
@@ -185,7 +185,7 @@ class EngineSupervisor:
         newest = await self._newest_version()
         return newest, await self.files.open(newest.export_path, newest.export_digest)
 
-    async def _publish(self, engine: EngineProcess, version: Version) -> None:
+    async def _publish(self, engine: EngineProcess, version: PolicyVersion) -> None:
         weights = await self.files.open(version.export_path, version.export_digest)
         await self.db.execute("set_engine_state", self.engine_id, "loading")
         self.version = None
@@ -208,17 +208,17 @@ class EngineSupervisor:
         else:
             self._resume, self._failed_resumes = None, 0
 
-    async def _acknowledge(self, version: Version) -> None:
+    async def _acknowledge(self, version: PolicyVersion) -> None:
         if await self.db.value("engine_loaded", self.engine_id, version.version, version.fence) is None:
             raise EngineError(f"engine {self.engine_id} has a newer update than that of version {version.version}")
         self.version = version.version
         await self._notify_waiters()
 
-    async def _newest_version(self) -> Version:
+    async def _newest_version(self) -> PolicyVersion:
         newest = await newest_version(self.db, self.run)
-        return newest or Version(0, "", str(self.model_dir), None)
+        return newest or PolicyVersion(0, "", str(self.model_dir), None)
 
-    async def _newer_version(self) -> Version | None:
+    async def _newer_version(self) -> PolicyVersion | None:
         """A version that the engine does not hold yet. If Postgres does not answer, the engine keeps its version."""
         try:
             newest = await self._newest_version()

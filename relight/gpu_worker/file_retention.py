@@ -25,7 +25,7 @@ PUBLISHED_KEPT = 2
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredVersion:
     """A version with stored files."""
 
     version: int
@@ -37,7 +37,7 @@ class Stored:
     fence: int = 0
 
 
-def wanted_checkpoints(stored: Sequence[Stored], keep: Checkpoints) -> set[int]:
+def wanted_checkpoints(stored: Sequence[StoredVersion], keep: Checkpoints) -> set[int]:
     """Versions whose checkpoints are kept."""
     there = sorted(row.version for row in stored if row.checkpoint_path)
     regular = {version for version in there if keep.keep_every and version % keep.keep_every == 0}
@@ -45,13 +45,13 @@ def wanted_checkpoints(stored: Sequence[Stored], keep: Checkpoints) -> set[int]:
     return ({*there[-keep.keep_last :]} | regular | forked | best(stored, keep.keep_best)) & {*there}
 
 
-def wanted_exports(stored: Sequence[Stored], keep: Checkpoints) -> set[int]:
+def wanted_exports(stored: Sequence[StoredVersion], keep: Checkpoints) -> set[int]:
     """Versions whose exports are kept: the newest, the best, and those of every checkpoint that is kept."""
     newest = {row.version for row in sorted(stored, key=lambda row: row.version)[-PUBLISHED_KEPT:]}
     return newest | best(stored, keep.keep_best) | wanted_checkpoints(stored, keep)
 
 
-def best(stored: Sequence[Stored], count: int) -> set[int]:
+def best(stored: Sequence[StoredVersion], count: int) -> set[int]:
     """The evaluated versions with the highest scores; of equal ones the newer."""
     ranked = sorted((row.score, row.version) for row in stored if row.score is not None)
     return {version for _, version in ranked[len(ranked) - min(count, len(ranked)) :]}
@@ -97,7 +97,7 @@ class VersionRetention:
                     await self.files.remove(path)
 
     async def _record_deletion(
-        self, run: str, row: Stored, *, checkpoint: bool, export: bool, inherited_from: str | None
+        self, run: str, row: StoredVersion, *, checkpoint: bool, export: bool, inherited_from: str | None
     ) -> list[str]:
         """Record that files are deleted; returns which. Files that a fork has come to need meanwhile are kept."""
         deleted: list[str] = []
@@ -113,5 +113,5 @@ class VersionRetention:
                 await tx.execute("release_fork", inherited_from, *version)
         return deleted
 
-    async def _stored(self, run: str) -> list[Stored]:
-        return [Stored(**row) for row in await self.db.fetch("stored_versions", run, POLICY)]
+    async def _stored(self, run: str) -> list[StoredVersion]:
+        return [StoredVersion(**row) for row in await self.db.fetch("stored_versions", run, POLICY)]

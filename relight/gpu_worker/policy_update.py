@@ -23,7 +23,7 @@ from relight.retrying import Backoff, Every, in_background, retry
 from relight.store.database import Database
 from relight.store.storable import finite
 from relight.store.training import ledger
-from relight.store.training.ledger import Version
+from relight.store.training.ledger import PolicyVersion
 from relight.store.training.plans import ResolvedPlan
 from relight.types.hyperparameters import OPTIMIZER_STEPS
 from relight.types.payloads import UpdateResult
@@ -103,7 +103,7 @@ class PolicyUpdate:
 
     async def _train(
         self, step: int, watch: Stopwatch, lease: tuple[str, str, int], checkpoint: bool, share_gpu: bool
-    ) -> tuple[Version, dict[str, float]]:
+    ) -> tuple[PolicyVersion, dict[str, float]]:
         row = await ledger.get_step(self.db, self.run, step)
         plan = ResolvedPlan.model_validate(row["plan"])
         async with self.engines.asleep() if share_gpu else nullcontext():

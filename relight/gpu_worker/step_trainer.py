@@ -17,7 +17,7 @@ from relight.gpu_worker.trainer_client import TrainerProcess
 from relight.gpu_worker.version_files import CHECKPOINT, EXPORT, VersionFiles
 from relight.store.database import Database
 from relight.store.training import ledger
-from relight.store.training.ledger import Candidate, Sample, Version, choose
+from relight.store.training.ledger import Candidate, PolicyVersion, Sample, choose
 from relight.store.training.plans import ResolvedPlan
 from relight.types.hyperparameters import estimator_options, trainer_numbers
 from relight.types.names import POLICY
@@ -154,7 +154,7 @@ class StepTrainer:
         await self.trainer.load(0)
         return 0
 
-    async def _loaded(self, version: Version, location: str) -> bool:
+    async def _loaded(self, version: PolicyVersion, location: str) -> bool:
         try:
             directory = await self.files.open(location, version.checkpoint_digest)
             await self.trainer.load(version.version, checkpoint_dir=directory)
@@ -183,7 +183,7 @@ class StepTrainer:
             patched = await self.trainer.agree(version, export)
             await self.db.execute("insert_metric", self.run, version, "replay/patched", float(patched))
 
-    async def save(self, version: int, folder: Path, checkpoint: bool, meta: Mapping[str, Any]) -> Version:
+    async def save(self, version: int, folder: Path, checkpoint: bool, meta: Mapping[str, Any]) -> PolicyVersion:
         """Write the export and, if asked for, a checkpoint; each appears when it is complete."""
         export = folder / EXPORT
         checkpoint_dir = folder / CHECKPOINT if checkpoint else None
@@ -193,9 +193,9 @@ class StepTrainer:
         return describe(version, folder, saved.export, saved.checkpoint)
 
 
-def describe(version: int, folder: Path, export: Manifest, checkpoint: Manifest | None) -> Version:
+def describe(version: int, folder: Path, export: Manifest, checkpoint: Manifest | None) -> PolicyVersion:
     """The record of a version whose files are in a folder."""
-    return Version(
+    return PolicyVersion(
         version=version,
         weights_hash=export.weights_digest,
         export_path=str(folder / EXPORT),

@@ -19,7 +19,7 @@ from pathlib import Path
 from relight.errors import CheckpointError
 from relight.gpu_worker.complete_directories import MANIFEST, Manifest, verify
 from relight.gpu_worker.object_storage import ObjectStorage, is_remote
-from relight.store.training.ledger import Version
+from relight.store.training.ledger import PolicyVersion
 from relight.types.names import POLICY
 
 log = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ class VersionFiles:
         """A version that was written completely from a batch, but not recorded because its writer died."""
         return await asyncio.to_thread(self._staged, version, batch, checkpoint)
 
-    async def publish(self, version: Version) -> Version:
+    async def publish(self, version: PolicyVersion) -> PolicyVersion:
         """Move a written version to its final location, where it becomes visible only when complete.
 
         Raises:

@@ -43,7 +43,7 @@ class Returned:
     """Why it is neither a reward nor None."""
 
 
-def sort_out(value: Any) -> Returned:
+def parse_return(value: Any) -> Returned:
     """Parse a return value. Never raises; an invalid value is reported in `invalid`."""
     if value is None:
         return Returned()

@@ -95,7 +95,7 @@ class Batcher(Generic[T, R]):
 
     async def _deliver(self, batch: list[tuple[T, asyncio.Future[R | None]]]) -> None:
         try:
-            results = await self._insist([item for item, _ in batch])
+            results = await self._send_with_retries([item for item, _ in batch])
         except RelightError as error:
             if len(batch) == 1:
                 settle(batch[0][1], error=error)
@@ -106,7 +106,7 @@ class Batcher(Generic[T, R]):
         for number, (_, future) in enumerate(batch):
             settle(future, results[number] if results is not None else None)
 
-    async def _insist(self, items: list[T]) -> Sequence[R] | None:
+    async def _send_with_retries(self, items: list[T]) -> Sequence[R] | None:
         async def on_error(error: Exception) -> None:
             log.warning("%s waits for the store items=%d reason=%r", self._name, len(items), str(error))
 

@@ -16,7 +16,7 @@ from relight.emitter.scope import current_scope, send
 from relight.errors import ConflictError
 from relight.litagent.agent_arguments import Invocation
 from relight.litagent.litagent import LitAgent
-from relight.litagent.returns import returned_spans, sort_out
+from relight.litagent.returns import parse_return, returned_spans
 from relight.runner.base import ExecutionEvent, Runner
 from relight.runner.hooks import HookCalls, as_span
 from relight.runner.worker_heartbeat import LaunchMode, WorkerHeartbeat, jittered
@@ -222,7 +222,7 @@ class LitAgentRunner(Runner[T]):
             await hooks.call("on_trace_start", tracer=self._tracer)
             value = await self._call(Invocation.of(rollout.input, resources, rollout))
             await hooks.call("on_trace_end", tracer=self._tracer)
-            found = sort_out(value)
+            found = parse_return(value)
             if found.invalid is not None:
                 raise TypeError(found.invalid)
             if isinstance(value, list) and not value:

@@ -17,11 +17,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from relight.confinement.refusals import remedy
+from relight.confinement.permission_hints import remedy
 from relight.emitter.attributes import clean_text, flatten, safe_text
 from relight.emitter.scope import NUMBER_SECONDS, EmittedSpan, Scope, send
 from relight.litagent.agent_arguments import Invocation
-from relight.litagent.returns import Returned, returned_spans, sort_out
+from relight.litagent.returns import Returned, parse_return, returned_spans
 from relight.runner import frames
 from relight.runner import process_messages as messages
 
@@ -63,12 +63,14 @@ class Reporter:
     def span(self, span: EmittedSpan) -> None:
         if self._keeps:
             self.kept.append(span)
-        if not self._sent(messages.Span(span)):  # OpenTelemetry's attributes may be bytes, or text that no JSON holds
-            self.send(messages.Span({**span, "attributes": flatten(span["attributes"])}))
+        if not self._sent(
+            messages.SpanMessage(span)
+        ):  # OpenTelemetry's attributes may be bytes, or text that no JSON holds
+            self.send(messages.SpanMessage({**span, "attributes": flatten(span["attributes"])}))
 
     def dropped(self) -> None:
         """Count a span that was not sent."""
-        self.send(messages.Span(None))
+        self.send(messages.SpanMessage(None))
 
     def await_number(self) -> None:
         """Wait until what was sent so far has its place. A process that the agent forked goes on without."""
@@ -129,7 +131,7 @@ def run_without_loop(work: Coroutine[Any, Any, T]) -> T:
 
 def send_spans(value: Any) -> Returned:
     """Parse the agent's return value, and send its spans; a reward is sent as a span, as if it had been emitted."""
-    returned = sort_out(value)
+    returned = parse_return(value)
     for span in returned_spans(returned):
         send(span)
     return replace(returned, spans=[])

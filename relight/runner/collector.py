@@ -72,7 +72,7 @@ class Collector:
     def take(self, _call: int, message: messages.FromAgent, size_bytes: int) -> None:
         """Process one message of the call."""
         match message:
-            case messages.Span(span):
+            case messages.SpanMessage(span):
                 self._take_span(span, size_bytes)
             case messages.Hooks():
                 self._has_hooks = True

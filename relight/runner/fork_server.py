@@ -28,7 +28,7 @@ from relight.runner import process_messages as messages
 from relight.runner.agent_environment import agent_environment
 from relight.runner.captured_output import OutputPipe
 from relight.runner.forked_process import ForkedProcess, MessageDecoder, OnMessage
-from relight.runner.process_messages import End, ExitReport, Fork, LoadReport, Raised
+from relight.runner.process_messages import EndRequest, ExitReport, ForkRequest, LoadReport, Raised
 from relight.types.names import Network
 
 _LOAD_SECONDS: Final = 600.0
@@ -141,7 +141,7 @@ class ForkServer:
         if not self._options.namespaces:
             return []
         policy = self._options.policy
-        return sandbox.command(self._options.python, sandbox.covered(policy, self._root) if policy else ())
+        return sandbox.command(self._options.python, sandbox.hidden_paths(policy, self._root) if policy else ())
 
     async def _report(self, loaded: LoadReport | Raised | None) -> LoadReport:
         if isinstance(loaded, Raised):
@@ -166,12 +166,12 @@ class ForkServer:
         self._forked[process.number] = process
         taken = set(self._slots.values())
         slot = self._slots[process.number] = next(n for n in itertools.count() if n not in taken)
-        self._post(process.number, Fork(mode, slot, network), process)
+        self._post(process.number, ForkRequest(mode, slot, network), process)
         return process
 
     def _kill(self, number: int) -> None:
         if number in self._forked:
-            self._post(number, End())
+            self._post(number, EndRequest())
 
     async def until_forked(self, process: ForkedProcess) -> None:
         """Wait for the fork. A fork server that takes a minute, stopped by an agent for instance, is given up."""

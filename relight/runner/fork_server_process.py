@@ -3,8 +3,8 @@
 It confines itself, with its scratch folders in ROOT, unless that is empty. It imports the agents once, then waits on
 its control socket and forks one child for each request, so an attempt costs a fork and no import. It has one thread,
 holds no connection and no secret; a task goes to the child directly, over the channel that came with the request.
-Each message is a datagram. A `Fork` is answered by the child with `Forked`, and with an `ExitReport` once that has
-exited or if it can't be forked.
+Each message is a datagram. A `ForkRequest` is answered by the child with `Forked`, and with an `ExitReport` once that
+has exited or if it can't be forked.
 
 The runner knows processes by the senders of their messages, since it may be in another PID namespace.
 
@@ -26,9 +26,9 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final, NoReturn
 
-from relight.confinement.domain import Domain, Held
+from relight.confinement.domain import Domain, HeldProtections
+from relight.confinement.permission_hints import remedy
 from relight.confinement.policy import ConfinementPolicy
-from relight.confinement.refusals import remedy
 from relight.emitter.scope import set_process_scope
 from relight.errors import AgentLoadError
 from relight.litagent.litagent import FunctionalLitAgent
@@ -38,7 +38,7 @@ from relight.runner import agent_process, attempt_process, frames, shared_proces
 from relight.runner import process_messages as messages
 from relight.runner.hooked_call import HookedCall
 from relight.runner.preload import import_lazy_parts
-from relight.runner.process_messages import CallRequest, ExitReport, Fork, LoadReport, Raised
+from relight.runner.process_messages import CallRequest, ExitReport, ForkRequest, LoadReport, Raised
 from relight.runner.thread_watch import ThreadWatch
 
 MODES: Final[dict[str, Callable[[dict[str, LoadedAgent], socket.socket], NoReturn]]] = {
@@ -87,7 +87,7 @@ class ForkServerProcess:
         if not data:
             return False
         number, request = messages.decode(data)
-        if isinstance(request, Fork):
+        if isinstance(request, ForkRequest):
             self._fork(number, request, descriptors)
         else:
             for pid in [pid for pid, owner in self._attempts.items() if owner == number]:
@@ -98,7 +98,7 @@ class ForkServerProcess:
         with suppress(ConnectionError):  # then the next read says so
             self._control.send(messages.encode(number, message))
 
-    def _fork(self, number: int, request: Fork, descriptors: list[int]) -> None:
+    def _fork(self, number: int, request: ForkRequest, descriptors: list[int]) -> None:
         try:
             if self._domain is not None:
                 self._domain.prepare(request.slot, request.network)
@@ -113,7 +113,7 @@ class ForkServerProcess:
         for descriptor in descriptors:
             os.close(descriptor)
 
-    def _become(self, number: int, request: Fork, channel: int, output: int) -> NoReturn:
+    def _become(self, number: int, request: ForkRequest, channel: int, output: int) -> NoReturn:
         try:
             os.setsid()
             linux.die_with_parent(self._pid)
@@ -198,7 +198,7 @@ class ForkServerProcess:
         self._sweep()
 
 
-def load(references: list[str], held: Held) -> tuple[dict[str, LoadedAgent], LoadReport]:
+def load(references: list[str], held: HeldProtections) -> tuple[dict[str, LoadedAgent], LoadReport]:
     """Import the agents; returns them and the report for the runner."""
     watch = ThreadWatch()
     with watch:
@@ -255,7 +255,7 @@ def main() -> None:
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     root, policy, *references = sys.argv[2:]
     domain = Domain(ConfinementPolicy.from_json(policy), root, references) if root else None
-    held = domain.enter() if domain else Held()
+    held = domain.enter() if domain else HeldProtections()
     try:
         agents, report = load(references, held)
     except AgentLoadError as error:

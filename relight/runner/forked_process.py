@@ -137,7 +137,7 @@ class ForkedProcess:
             self.violation = f"the agent's process wrote an invalid message to its result channel: {error}"
             self.kill()
         else:
-            self._on_message(call, message or messages.Span(None), len(payload))
+            self._on_message(call, message or messages.SpanMessage(None), len(payload))
 
     def kill(self) -> None:
         """Request the kill of its process group; `exited` is set when it has ended."""

@@ -14,13 +14,13 @@ from typing import Any, Final, Literal
 
 import orjson
 
-from relight.confinement.domain import Held
+from relight.confinement.domain import HeldProtections
 from relight.litagent.returns import Returned
 from relight.types.names import Network
 
 
 @dataclass(frozen=True)
-class Fork:
+class ForkRequest:
     """To the fork server: fork a process. The channel and the writing end of the output pipe come with it."""
 
     mode: Literal["attempt", "shared"]
@@ -30,7 +30,7 @@ class Fork:
 
 
 @dataclass(frozen=True)
-class End:
+class EndRequest:
     """To the fork server: kill the process with all that it started. To a forked process: cancel the call."""
 
 
@@ -42,7 +42,7 @@ class LoadReport:
     """Their names."""
     warnings: Sequence[str]
     threads: int
-    held: Held
+    held: HeldProtections
     """The protections in its process."""
     pid: int = 0
     """That of its process, which the runner adds."""
@@ -90,7 +90,7 @@ class Number:
 
 
 @dataclass(frozen=True)
-class Span:
+class SpanMessage:
     """From a forked process: a span, which its receiver validates. None: one that was not sent, or another message."""
 
     span: Any
@@ -125,11 +125,11 @@ class Raised:
     out_of_memory: bool = False
 
 
-FromRunner = Fork | CallRequest | Number | End
+FromRunner = ForkRequest | CallRequest | Number | EndRequest
 FromForkServer = LoadReport | Raised | Forked | ExitReport
-FromAgent = Span | Number | Hooks | Output | Blocked | Returned | Raised
+FromAgent = SpanMessage | Number | Hooks | Output | Blocked | Returned | Raised
 
-_FROM_RUNNER: Final = {kind.__name__: kind for kind in (Fork, CallRequest, Number, End)}
+_FROM_RUNNER: Final = {kind.__name__: kind for kind in (ForkRequest, CallRequest, Number, EndRequest)}
 
 
 def encode(number: int, message: FromRunner | FromForkServer | FromAgent, option: int | None = None) -> bytes:

@@ -185,7 +185,7 @@ class SharedRunner(ForkServerRunner):
         shared = running.process
         if shared is None or running.done.is_set():
             return
-        await shared.send(running.number, messages.End())
+        await shared.send(running.number, messages.EndRequest())
         try:
             async with asyncio.timeout(self._grace_seconds):
                 await running.done.wait()

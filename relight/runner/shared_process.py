@@ -108,7 +108,7 @@ class SharedProcess:
         if payload is None:
             return
         match messages.decode(payload):
-            case call, messages.End():
+            case call, messages.EndRequest():
                 if (task := self._tasks.get(call)) is not None:  # a task that never ran a step would report nothing
                     asyncio.get_running_loop().call_soon(task.cancel)
             case call, messages.Number(number):

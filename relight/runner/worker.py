@@ -81,7 +81,7 @@ async def serve(
         )
         wrapper = sandbox.wrapper_command(settings.wrapper)
         python = python or sys.executable
-        lacking = await sandbox.lacking(isolation, python, wrapper)
+        lacking = await sandbox.why_unavailable(isolation, python, wrapper)
         options: dict[str, Any] = {"python": python, "policy": allowed, "limits": limits, "wrapper": wrapper}
         options["namespaces"] = not lacking
         agents = AgentRunners(references, passed_environment=environment, **options)

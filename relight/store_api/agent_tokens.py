@@ -19,7 +19,7 @@ MAX_CACHED = 4096
 
 
 @dataclass(frozen=True)
-class Agent:
+class AuthenticatedAttempt:
     """An attempt whose token came with a request."""
 
     rollout_id: str
@@ -31,11 +31,11 @@ class Agent:
 class AgentTokens:
     """Looks up tokens, and caches those that it found for half a second."""
 
-    def __init__(self, agent_of_token: Callable[[str], Awaitable[Agent | None]]) -> None:
+    def __init__(self, agent_of_token: Callable[[str], Awaitable[AuthenticatedAttempt | None]]) -> None:
         self._agent_of_token = agent_of_token
-        self._known: dict[str, tuple[float, Agent]] = {}
+        self._known: dict[str, tuple[float, AuthenticatedAttempt]] = {}
 
-    async def find(self, token: str) -> Agent | None:
+    async def find(self, token: str) -> AuthenticatedAttempt | None:
         """The attempt of a token, or None.
 
         Raises:

@@ -25,7 +25,7 @@ from relight.store_api.agl_answers import (
     whole,
 )
 from relight.store_api.agl_calls import AglCall, Routes, call_of, raw_json
-from relight.store_api.agl_wait import unless_gone
+from relight.store_api.disconnects import unless_gone
 from relight.store_api.grants import own_body
 from relight.types.names import AGL_API
 from relight.types.rollout import Attempt, AttemptedRollout, Rollout

@@ -21,14 +21,14 @@ from relight.store.memory.rows import AttemptRow, RolloutRow
 from relight.store.memory.spans import MemorySpans
 from relight.store.postgres import PostgresLightningStore
 from relight.store.spans.ingest import SpanIngest, SpanSink
-from relight.store_api.agent_tokens import Agent
+from relight.store_api.agent_tokens import AuthenticatedAttempt
 from relight.types.rollout import FailureClass, RolloutStatus
 
 AFTER_END_SECONDS = 60.0
 """How long a token outlives its attempt, for exporters that flush at the end; on Postgres, `agent_of_token` says so."""
 
 
-class Pin(NamedTuple):
+class PinnedResources(NamedTuple):
     """The resources that an attempt's rollout is pinned to."""
 
     rollout_id: str
@@ -68,7 +68,7 @@ class Backend(Protocol):
         """
         ...
 
-    async def agent_of_token(self, digest: str) -> Agent | None:
+    async def agent_of_token(self, digest: str) -> AuthenticatedAttempt | None:
         """The attempt whose token has this hash; None if there is none, or the token is no longer valid."""
         ...
 
@@ -76,7 +76,7 @@ class Backend(Protocol):
         """The newest version of these resources; None if there are none."""
         ...
 
-    async def pin_of_attempt(self, attempt_id: str) -> Pin | None:
+    async def pin_of_attempt(self, attempt_id: str) -> PinnedResources | None:
         """The resources that the attempt's rollout is pinned to; None if there is no such attempt."""
         ...
 
@@ -111,17 +111,17 @@ class PostgresBackend:
     async def check(self) -> None:
         await self.database.value("ping")
 
-    async def agent_of_token(self, digest: str) -> Agent | None:
+    async def agent_of_token(self, digest: str) -> AuthenticatedAttempt | None:
         """The attempt, while it is open and, if it ended by itself, for a minute after."""
         row = await self.database.row("agent_of_token", digest)
-        return Agent(row["rollout_id"], row["attempt_id"], row["graded"]) if row else None
+        return AuthenticatedAttempt(row["rollout_id"], row["attempt_id"], row["graded"]) if row else None
 
     async def newest_resources_version(self, resources_id: str) -> int | None:
         return await self.database.value("newest_resources_version", resources_id)
 
-    async def pin_of_attempt(self, attempt_id: str) -> Pin | None:
+    async def pin_of_attempt(self, attempt_id: str) -> PinnedResources | None:
         row = await self.database.row("pin_of_attempt", attempt_id)
-        return Pin(**row) if row else None
+        return PinnedResources(**row) if row else None
 
     async def attempt_key(self) -> bytes:
         """The key of all services on this Postgres."""
@@ -157,7 +157,7 @@ class MemoryBackend:
     async def check(self) -> None:
         """A store in memory always answers."""
 
-    async def agent_of_token(self, digest: str) -> Agent | None:
+    async def agent_of_token(self, digest: str) -> AuthenticatedAttempt | None:
         """The attempt, while it is open and, if it ended by itself, for a minute after."""
         with self.tables.lock:
             attempt = next((row for row in self.tables.attempts.values() if row.token_hash == digest), None)
@@ -167,18 +167,18 @@ class MemoryBackend:
             if attempt.end_time is not None and not _may_flush(attempt, row):
                 return None
             graded = not row.by_queue and bool(self.tables.run_of(row).grader)
-            return Agent(row.rollout_id, attempt.attempt_id, graded)
+            return AuthenticatedAttempt(row.rollout_id, attempt.attempt_id, graded)
 
     async def newest_resources_version(self, resources_id: str) -> int | None:
         newest = self.tables.resources.get(resources_id)
         return newest and newest.version
 
-    async def pin_of_attempt(self, attempt_id: str) -> Pin | None:
+    async def pin_of_attempt(self, attempt_id: str) -> PinnedResources | None:
         with self.tables.lock:
             attempt = self.tables.attempts.get(attempt_id)
             row = attempt and self.tables.rollouts[attempt.rollout_id]
             policy = row is not None and self.tables.has_engines(row)
-            return row and Pin(row.rollout_id, row.resources_id, row.resources_version, policy)
+            return row and PinnedResources(row.rollout_id, row.resources_id, row.resources_version, policy)
 
     async def attempt_key(self) -> bytes:
         """The key of the store's tables."""

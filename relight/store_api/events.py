@@ -31,7 +31,7 @@ from relight.store.events.log import (
 )
 from relight.store.events.tail import EventTail, Page, cursor_at
 from relight.store.runs.views import RunViews
-from relight.store_api.agl_wait import until_disconnected
+from relight.store_api.disconnects import until_disconnected
 from relight.store_api.grants import Grants, own_run
 from relight.types.events import EventKind
 

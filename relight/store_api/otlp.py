@@ -27,7 +27,7 @@ from starlette.responses import Response
 from relight.errors import ForbiddenError, InvalidRequestError, OverloadedError, RelightError
 from relight.store.spans.ingest import SpanOutcome, SpanSink
 from relight.store.spans.rows import SpanRow
-from relight.store_api.agent_tokens import AGENT_KEY, Agent
+from relight.store_api.agent_tokens import AGENT_KEY, AuthenticatedAttempt
 from relight.store_api.grants import foreign_rollouts
 from relight.store_api.otlp_spans import OTHER_ATTEMPT, Decoded, decode_json, decode_protobuf
 from relight.store_api.otlp_wire import TooLargeError
@@ -79,7 +79,7 @@ class Otlp:
         if kind not in (PROTOBUF, JSON):
             raise InvalidRequestError(f"Content-Type {kind!r} is not one of {PROTOBUF} and {JSON}")
         encoding = request.headers.get("content-encoding", "identity").strip().lower()
-        agent: Agent | None = request.scope.get(AGENT_KEY)
+        agent: AuthenticatedAttempt | None = request.scope.get(AGENT_KEY)
         with held_bytes(self.budget) as take:
             body = await _read(request, take)
             if encoding != IDENTITY:
@@ -99,7 +99,7 @@ class Otlp:
         await self.ingest.aclose()
         self._thread.shutdown()
 
-    async def _decode(self, body: bytes, kind: str, agent: Agent | None) -> Decoded:
+    async def _decode(self, body: bytes, kind: str, agent: AuthenticatedAttempt | None) -> Decoded:
         if kind == JSON and len(body) > MAX_JSON_BYTES:
             raise TooLargeError(f"the body is larger than {MAX_JSON_BYTES} bytes; send less at a time")
         decode = decode_protobuf if kind == PROTOBUF else decode_json

@@ -23,7 +23,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span as ProtoSpan
 from relight.observability.redaction import Redactor
 from relight.semconv import AGENTOPS_REWARDS, REWARD_OF_0_2, LightningResourceAttributes, LightningSpanAttributes
 from relight.store.spans.rows import EMPTY_OBJECT, MAX_SEQUENCE_ID, Packer, SpanRow
-from relight.store_api.agent_tokens import Agent
+from relight.store_api.agent_tokens import AuthenticatedAttempt
 from relight.store_api.otlp_json import json_spans
 from relight.store_api.otlp_wire import split_spans
 
@@ -64,7 +64,7 @@ class Decoded:
     """Numbers of invalid spans by reason."""
 
 
-def decode_protobuf(data: bytes, redactor: Redactor, agent: Agent | None = None) -> Decoded:
+def decode_protobuf(data: bytes, redactor: Redactor, agent: AuthenticatedAttempt | None = None) -> Decoded:
     """Rows of a protobuf request.
 
     Raises:
@@ -73,7 +73,7 @@ def decode_protobuf(data: bytes, redactor: Redactor, agent: Agent | None = None)
     return _decode(split_spans(data, MAX_SPANS), _parse_bytes, redactor, agent)
 
 
-def decode_json(data: bytes, redactor: Redactor, agent: Agent | None = None) -> Decoded:
+def decode_json(data: bytes, redactor: Redactor, agent: AuthenticatedAttempt | None = None) -> Decoded:
     """Rows of a JSON request.
 
     Raises:
@@ -83,7 +83,7 @@ def decode_json(data: bytes, redactor: Redactor, agent: Agent | None = None) -> 
 
 
 def _decode(
-    parts: Iterable[tuple[Any, str, list[Any]]], parse: Parse, redactor: Redactor, agent: Agent | None
+    parts: Iterable[tuple[Any, str, list[Any]]], parse: Parse, redactor: Redactor, agent: AuthenticatedAttempt | None
 ) -> Decoded:
     reader = SpanReader(parse, redactor, agent)
     for resource, schema_url, spans in parts:
@@ -106,7 +106,7 @@ def _parse_bytes(data: bytes, message: Any) -> Any:
 class SpanReader:
     """Turns the spans of a request into rows, resource after resource."""
 
-    def __init__(self, parse: Parse, redactor: Redactor, agent: Agent | None) -> None:
+    def __init__(self, parse: Parse, redactor: Redactor, agent: AuthenticatedAttempt | None) -> None:
         self.decoded = Decoded()
         self._parse = parse
         self._redactor = redactor

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from relight.errors import OverloadedError
-from relight.store_api.agent_tokens import AGENT_KEY, Agent
+from relight.store_api.agent_tokens import AGENT_KEY, AuthenticatedAttempt
 from relight.store_api.problems import problem
 from relight.transport.byte_budgets import ByteBudget, held_bytes
 
@@ -59,7 +59,7 @@ class RequestBudgets:
 
     async def admit(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on while it fits; else answer it with 413 or 503."""
-        agent: Agent | None = scope.get(AGENT_KEY)
+        agent: AuthenticatedAttempt | None = scope.get(AGENT_KEY)
         budgets = self._of(agent)
         limit = MAX_ATTEMPT_BYTES if agent else self._max_body_bytes
         try:
@@ -79,7 +79,7 @@ class RequestBudgets:
             if agent and not budgets[-1].requests:
                 self._attempts.pop(agent.attempt_id, None)
 
-    def _of(self, agent: Agent | None) -> Sequence[Budget]:
+    def _of(self, agent: AuthenticatedAttempt | None) -> Sequence[Budget]:
         if agent is None:
             return (self._all,)
         whose = f"attempt {agent.attempt_id}"

@@ -139,7 +139,7 @@ async def _serve(
     )
     server = Server(config, lambda: _announce(_url(listener), on_ready), app.state.ending.set)
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(task) for task in (*side_tasks, _obey(stop, server))]
+        tasks = [group.create_task(task) for task in (*side_tasks, _stop_when_set(stop, server))]
         await server.serve(sockets=[listener])
         for task in tasks:
             task.cancel()
@@ -151,7 +151,7 @@ def _announce(url: str, on_ready: Callable[[str], None] | None) -> None:
         on_ready(url)
 
 
-async def _obey(stop: asyncio.Event | None, server: Server) -> None:
+async def _stop_when_set(stop: asyncio.Event | None, server: Server) -> None:
     if stop:
         await stop.wait()
         server.should_exit = True
@@ -160,10 +160,10 @@ async def _obey(stop: asyncio.Event | None, server: Server) -> None:
 async def _maintain(database: Database, policy: RetentionPolicy) -> None:
     """Create partitions for the coming days, and drop days by the retention policy, every hour."""
     async for _ in Every(PARTITION_SECONDS, at_once=False):
-        await keep_house_once(database, policy)
+        await maintain_once(database, policy)
 
 
-async def keep_house_once(database: Database, policy: RetentionPolicy) -> None:
+async def maintain_once(database: Database, policy: RetentionPolicy) -> None:
     """The hourly maintenance; if Postgres does not answer or is busy, it is done an hour later."""
     with logged(log, "partitions error=%s", RelightError):  # until then rows go to the default partitions
         await ensure_partitions(database)

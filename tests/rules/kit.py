@@ -12,7 +12,7 @@ from relight.store.attempts.postgres import PostgresStore
 from relight.store.database import Database
 from relight.store.runs import lifecycle
 from relight.store.training import ledger, plans
-from relight.store.training.ledger import Version
+from relight.store.training.ledger import PolicyVersion
 from relight.store.training.plans import ResolvedPlan
 from relight.types.payloads import (
     BeginInput,
@@ -114,7 +114,7 @@ class ManualRun:
         fence = await ledger.take_lease(self.database, f"policy/{self.name}", "by hand", 60)
         assert fence is not None
         lease = (f"policy/{self.name}", "by hand", fence)
-        version = Version(step, f"w{step}", "nowhere", None)
+        version = PolicyVersion(step, f"w{step}", "nowhere", None)
         await ledger.record_version(self.database, self.name, version, lease, unchanged=not samples)
         await ledger.record_step(self.database, self.name, step, {}, {})
 

@@ -12,7 +12,7 @@ from relight.settings import Settings
 from relight.store.database import Database
 from relight.store.runs import lifecycle
 from relight.store.training import ledger
-from relight.store.training.ledger import Version
+from relight.store.training.ledger import PolicyVersion
 from relight.types.payloads import FinishInput, RunRequest
 from tests.rules.kit import begin
 
@@ -29,10 +29,10 @@ async def test_a_worker_that_lost_its_lease_records_nothing_and_the_row_names_th
     quick = await ledger.take_lease(database, name, "quick", 60)
     assert quick is not None
     assert quick > slow
-    await ledger.record_version(database, run.name, Version(1, "theirs", "quick", None), (name, "quick", quick))
+    await ledger.record_version(database, run.name, PolicyVersion(1, "theirs", "quick", None), (name, "quick", quick))
     assert not await ledger.renew_lease(database, name, "slow", slow, 60)
     with pytest.raises(LeaseLostError):
-        await ledger.record_version(database, run.name, Version(1, "mine", "slow", None), (name, "slow", slow))
+        await ledger.record_version(database, run.name, PolicyVersion(1, "mine", "slow", None), (name, "slow", slow))
     await ledger.release_lease(database, name, "slow", slow)
     assert await ledger.renew_lease(database, name, "quick", quick, 60)
     rows = await database.pool.fetch("select fence, weights_hash from policy_versions where version = 1")

@@ -29,7 +29,7 @@ from relight.runner.process_isolation import AgentRunner
 from relight.store.attempts.postgres import PostgresStore
 from relight.store.database import Database
 from relight.store.training import ledger
-from relight.store.training.ledger import Sample, Version, choose, get_step, read_candidates
+from relight.store.training.ledger import PolicyVersion, Sample, choose, get_step, read_candidates
 from relight.store.training.plans import ResolvedPlan, begin_update
 from relight.temporal.activity_interceptor import ActivityInterceptor
 from relight.types import names
@@ -137,7 +137,7 @@ class ScriptedGpuHost:
     @activity.defn(name=names.PREPARE_ENGINES)
     async def prepare_engines(self, request: RunRequest) -> EngineState:
         lease = await self._lease(request.run)
-        await ledger.record_version(self.database, request.run, Version(0, "w0", "given", None), lease)
+        await ledger.record_version(self.database, request.run, PolicyVersion(0, "w0", "given", None), lease)
         return EngineState(engines=1, version=0)
 
     @activity.defn(name=names.RELEASE_GPU)
@@ -160,7 +160,7 @@ class ScriptedGpuHost:
         path = self.folder / f"{step_input.run}-{step_input.step}"
         path.write_bytes(orjson.dumps(step_input.step))
         lease = await self._lease(step_input.run)
-        version = Version(step_input.step, f"w{step_input.step}", str(path), str(path))
+        version = PolicyVersion(step_input.step, f"w{step_input.step}", str(path), str(path))
         await ledger.record_version(self.database, step_input.run, version, lease, unchanged=not samples)
         await ledger.record_step(self.database, step_input.run, step_input.step, {}, {"update": 0.0})
         rewards = [sample.candidate.reward or 0.0 for sample in samples]

@@ -20,7 +20,7 @@ from relight.store.database import Database
 from relight.store.maintenance.partitions import ensure_partitions
 from relight.store.runs import lifecycle
 from relight.store.training import ledger, plans
-from relight.store.training.ledger import Sample, Version
+from relight.store.training.ledger import PolicyVersion, Sample
 from relight.store.training.plans import ResolvedPlan
 from relight.types.payloads import BeginInput, ChangeInput, FinishInput, NextRolloutsInput, StepInput
 from relight.types.rollout import FailureClass
@@ -60,7 +60,7 @@ class SmallRun:
         (export / "manifest.json").write_bytes(orjson.dumps({"version": version}))
         fence = await ledger.take_lease(self.database, f"policy/{self.run}", "small", 60)
         assert fence is not None
-        made = Version(version, f"w{version}", str(export), str(export))
+        made = PolicyVersion(version, f"w{version}", str(export), str(export))
         await ledger.record_version(self.database, self.run, made, (f"policy/{self.run}", "small", fence))
         await seed_engine(self.database, run=self.run, version=version)
 

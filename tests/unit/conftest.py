@@ -15,6 +15,6 @@ def namespaces(request: pytest.FixtureRequest) -> bool:
     """Whether fork servers get namespaces: tests are run without and with them."""
     if request.param == "without namespaces":
         return False
-    if lacking := asyncio.run(sandbox.missing(sys.executable)):
+    if lacking := asyncio.run(sandbox.namespace_error(sys.executable)):
         pytest.skip(lacking)
     return True

@@ -90,10 +90,10 @@ async def start_lost_again(
 
 async def _carry_out(database: Database, client: Client, queue: str, orders: Sequence[Any]) -> list[RPCError | None]:
     """The error for each order; None: it was processed."""
-    return await asyncio.gather(*[_obey(database, client, queue, order) for order in orders])
+    return await asyncio.gather(*[_execute_order(database, client, queue, order) for order in orders])
 
 
-async def _obey(database: Database, client: Client, queue: str, order: Any) -> RPCError | None:
+async def _execute_order(database: Database, client: Client, queue: str, order: Any) -> RPCError | None:
     try:
         if order["workflow_type"] == CANCEL_ORDER:
             await client.get_workflow_handle(order["workflow_id"]).signal(names.CANCEL, order["input"])

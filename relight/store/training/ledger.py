@@ -45,7 +45,7 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Version:
+class PolicyVersion:
     """A published policy version."""
 
     version: int
@@ -148,31 +148,31 @@ async def read_rows(db: Database, run: str, step: int) -> list[TrainingRow]:
     ]
 
 
-async def get_version(db: Database, run: str, version: int) -> Version | None:
+async def get_version(db: Database, run: str, version: int) -> PolicyVersion | None:
     """A published version, or None."""
     return _version(await db.row("get_version", run, POLICY, version))
 
 
-async def newest_version(db: Database, run: str) -> Version | None:
+async def newest_version(db: Database, run: str) -> PolicyVersion | None:
     """The newest published version, or None."""
     return _version(await db.row("newest_version", run, POLICY))
 
 
-async def newest_checkpoint(db: Database, run: str, up_to: int) -> Version | None:
+async def newest_checkpoint(db: Database, run: str, up_to: int) -> PolicyVersion | None:
     """The newest version up to `up_to` from which training can continue; version 0 is the given model."""
     return _version(await db.row("newest_checkpoint", run, POLICY, up_to))
 
 
-def _version(row: Any) -> Version | None:
+def _version(row: Any) -> PolicyVersion | None:
     if row is None:
         return None
-    return Version(**{field.name: row[field.name] for field in fields(Version)})
+    return PolicyVersion(**{field.name: row[field.name] for field in fields(PolicyVersion)})
 
 
 async def record_version(
     db: Database,
     run: str,
-    version: Version,
+    version: PolicyVersion,
     lease: tuple[str, str, int],
     metrics: Mapping[str, float] | None = None,
     *,
@@ -195,7 +195,7 @@ async def record_version(
         await _describe_files(tx, run, version)
 
 
-async def replace_export(db: Database, run: str, version: Version, lease: tuple[str, str, int]) -> None:
+async def replace_export(db: Database, run: str, version: PolicyVersion, lease: tuple[str, str, int]) -> None:
     """Record an export that was written again because the one before was damaged.
 
     Raises:
@@ -208,7 +208,7 @@ async def replace_export(db: Database, run: str, version: Version, lease: tuple[
         await _describe_files(tx, run, version)
 
 
-async def _describe_files(tx: Transaction, run: str, version: Version) -> None:
+async def _describe_files(tx: Transaction, run: str, version: PolicyVersion) -> None:
     digests = (version.export_digest, version.checkpoint_digest)
     sizes = (version.export_bytes, version.checkpoint_bytes)
     await tx.execute("describe_files", run, version.policy, version.version, *digests, *sizes)

@@ -17,7 +17,7 @@ from relight.store.maintenance.partitions import ensure_partitions
 from relight.store.maintenance.retention import Day, RetentionPolicy, choose, parse_days, parse_size, retain
 from relight.store.runs.views import RunViews
 from relight.store.training import ledger
-from relight.store_api.server import keep_house_once
+from relight.store_api.server import maintain_once
 from tests.support.postgres import SUPERUSER, connected_as
 from tests.support.small_run import RUN, SmallRun, play_small_run
 from tests.support.store_kit import PostgresKit, call, finish, opened, span
@@ -145,7 +145,7 @@ async def test_a_day_with_an_open_rollout_stays_and_its_calls_are_taken(postgres
 
 async def test_services_that_apply_retention_concurrently_drop_a_day_once(finished: Database) -> None:
     await age(finished, 31)
-    await asyncio.gather(*(keep_house_once(finished, RetentionPolicy(days=30)) for _ in range(4)))
+    await asyncio.gather(*(maintain_once(finished, RetentionPolicy(days=30)) for _ in range(4)))
     assert await counts(finished, LARGE) == dict.fromkeys(LARGE, 0)
     assert await finished.pool.fetchval("select count(*) from audit where action = 'drop_day'") == 1
 
@@ -155,16 +155,16 @@ async def test_a_day_with_a_reader_is_dropped_an_hour_later(finished: Database) 
     before = await counts(finished, LARGE)
     async with finished.pool.acquire() as reader, reader.transaction():
         await reader.fetch("select * from spans")
-        await keep_house_once(finished, RetentionPolicy(days=30))
+        await maintain_once(finished, RetentionPolicy(days=30))
     assert await counts(finished, LARGE) == before
-    await keep_house_once(finished, RetentionPolicy(days=30))
+    await maintain_once(finished, RetentionPolicy(days=30))
     assert await counts(finished, LARGE) == dict.fromkeys(LARGE, 0)
 
 
 async def test_without_a_policy_everything_is_kept(finished: Database) -> None:
     await age(finished, 1000)
     before = await counts(finished, LARGE)
-    await keep_house_once(finished, RetentionPolicy())
+    await maintain_once(finished, RetentionPolicy())
     assert await counts(finished, LARGE) == before
 
 

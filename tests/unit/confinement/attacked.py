@@ -65,7 +65,7 @@ async def main(folder: Path, kind: str) -> None:
     network = "gateway" if confined else "internet"
     left_out = kind if kind in without.LAYERS else ",".join(without.ALL) if kind == "namespaces" else ""
     python = _interpreter(folder, left_out) if left_out else sys.executable
-    namespaces = kind in ("sandbox", "namespaces") and not await sandbox.missing(sys.executable)
+    namespaces = kind in ("sandbox", "namespaces") and not await sandbox.namespace_error(sys.executable)
     names = [name for name in attacks.ATTACKS if confined or not name.startswith("calls_")]
     chosen = policy(home=folder / ".relight") if confined else None
     chosen = chosen and replace(chosen, hidden=[*chosen.hidden, task["socket"]])

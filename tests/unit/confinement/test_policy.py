@@ -9,7 +9,7 @@ import pytest
 
 from relight.confinement import landlock, protections, sandbox, scratch
 from relight.confinement.allowed_paths import Gaps, opened
-from relight.confinement.domain import Held
+from relight.confinement.domain import HeldProtections
 from relight.confinement.policy import ConfinementPolicy, policy
 from relight.errors import ConfigError
 
@@ -100,15 +100,15 @@ def test_the_variable_of_an_allowed_cache_leads_to_it(tmp_path: Path) -> None:
 
 
 def test_the_line_names_what_holds_and_what_does_not() -> None:
-    assert protections.describe(Held(files=True, system_calls=True)) == (
+    assert protections.describe(HeldProtections(files=True, system_calls=True)) == (
         "agents are confined in: files, system calls; not here, as the kernel lacks it: TCP ports, signals and "
         "abstract sockets; not in: sockets by path, UDP"
     )
-    assert protections.describe(Held()).startswith("agents are confined in: nothing; not here")
+    assert protections.describe(HeldProtections()).startswith("agents are confined in: nothing; not here")
 
 
 async def test_what_holds_is_tried_by_a_process_of_its_own() -> None:
-    held = await protections.tried()
+    held = await protections.probe()
     assert held.files == (landlock.abi() > 0)
     assert held.signals == (landlock.abi() >= landlock.SCOPE_ABI)
 

@@ -36,7 +36,7 @@ def leaves(task):
 @pytest.fixture
 def agents(tmp_path: Path) -> str:
     """A file with agents; the test is skipped where there are no namespaces."""
-    if lacking := asyncio.run(sandbox.missing(sys.executable)):
+    if lacking := asyncio.run(sandbox.namespace_error(sys.executable)):
         pytest.skip(lacking)
     path = tmp_path / "agents.py"
     path.write_text(AGENT)
@@ -72,17 +72,17 @@ async def test_all_that_was_started_ends_with_the_namespace(agents: str, tmp_pat
 @pytest.mark.skipif(os.getuid() != 0, reason="an ordinary user's right to user namespaces can't be taken away here")
 async def test_what_is_missing_is_named_with_the_mend_and_fails_only_if_it_was_asked_for() -> None:
     without = ["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin"]
-    lacking = await sandbox.lacking(None, sys.executable, without)
+    lacking = await sandbox.why_unavailable(None, sys.executable, without)
     assert lacking.startswith("unshare: Operation not permitted; allow user namespaces")
     assert sandbox.describe(lacking).startswith("agents have no namespaces of their own: unshare: Operation not")
     with pytest.raises(
         ConfigError, match=r"--isolation sandbox can't be had on this machine: unshare: .*CAP_SYS_ADMIN"
     ):
-        await sandbox.lacking("sandbox", sys.executable, without)
+        await sandbox.why_unavailable("sandbox", sys.executable, without)
 
 
 async def test_processes_alone_are_a_choice() -> None:
-    assert await sandbox.lacking("process", sys.executable, []) == "--isolation process"
+    assert await sandbox.why_unavailable("process", sys.executable, []) == "--isolation process"
 
 
 def test_what_holds_something_that_agents_use_is_not_covered(tmp_path: Path) -> None:
@@ -90,9 +90,11 @@ def test_what_holds_something_that_agents_use_is_not_covered(tmp_path: Path) -> 
     (tmp_path / "docker.sock").touch()
     home, cache, docker = (str(tmp_path / name) for name in ("home", "home/cache", "docker.sock"))
     hidden = ConfinementPolicy(hidden=[home, str(tmp_path / "none")], user_home="/nowhere")
-    assert sandbox.covered(hidden, "/tmp/scratch", [docker]) == [home, docker]
-    assert sandbox.covered(hidden, f"{home}/scratch", []) == []
+    assert sandbox.hidden_paths(hidden, "/tmp/scratch", [docker]) == [home, docker]
+    assert sandbox.hidden_paths(hidden, f"{home}/scratch", []) == []
     assert (
-        sandbox.covered(ConfinementPolicy(hidden=[home], user_home="/nowhere", writable=[cache]), "/tmp/scratch", [])
+        sandbox.hidden_paths(
+            ConfinementPolicy(hidden=[home], user_home="/nowhere", writable=[cache]), "/tmp/scratch", []
+        )
         == []
     )

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relight.gpu_worker.file_retention import Stored, best, wanted_checkpoints, wanted_exports
+from relight.gpu_worker.file_retention import StoredVersion, best, wanted_checkpoints, wanted_exports
 from relight.types.run_file import Checkpoints, parse_run_file
 
 
 def versions(
     count: int, every: int = 1, forked: tuple[int, ...] = (), scores: dict[int, float] | None = None
-) -> list[Stored]:
+) -> list[StoredVersion]:
     return [
-        Stored(number, f"e{number}", f"c{number}" if number % every == 0 else None, number in forked, score)
+        StoredVersion(number, f"e{number}", f"c{number}" if number % every == 0 else None, number in forked, score)
         for number in range(1, count + 1)
         for score in ((scores or {}).get(number),)
     ]

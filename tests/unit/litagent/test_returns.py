@@ -14,7 +14,7 @@ from opentelemetry.trace import Link, Status, StatusCode
 
 from relight.emitter.reading import find_final_reward
 from relight.emitter.scope import make_span
-from relight.litagent.returns import sort_out
+from relight.litagent.returns import parse_return
 from relight.types.tracer import Event, Span, TraceStatus
 from relight.types.wire import SpanRecord
 from tests.support.examples import examples
@@ -34,7 +34,7 @@ from tests.support.examples import examples
     ],
 )
 def test_a_reward_is_understood(value: Any, rewards: dict[str, float]) -> None:
-    returned = sort_out(value)
+    returned = parse_return(value)
     assert list(returned.rewards.items()) == list(rewards.items())
     assert returned.invalid is None
 
@@ -45,7 +45,7 @@ class Scalar:
 
 
 def test_a_scalar_of_numpy_or_torch_is_a_number() -> None:
-    assert sort_out(Scalar()).rewards == {"primary": 0.25}
+    assert parse_return(Scalar()).rewards == {"primary": 0.25}
 
 
 class Awkward:
@@ -61,7 +61,7 @@ class Awkward:
     ],
 )
 def test_anything_else_is_invalid_and_described(value: Any) -> None:
-    returned = sort_out(value)
+    returned = parse_return(value)
     assert returned.rewards == {}
     assert returned.invalid is not None
     assert returned.invalid.startswith("the agent returned ")
@@ -69,12 +69,12 @@ def test_anything_else_is_invalid_and_described(value: Any) -> None:
 
 
 def test_a_small_value_is_kept_for_graders_and_a_large_one_is_not() -> None:
-    assert sort_out({"answer": [1, "x"]}).value == {"answer": [1, "x"]}
-    assert sort_out("x" * 2_000_000).value is None
+    assert parse_return({"answer": [1, "x"]}).value == {"answer": [1, "x"]}
+    assert parse_return("x" * 2_000_000).value is None
 
 
 def test_a_list_of_spans_is_sent_as_it_is() -> None:
-    returned = sort_out([{"name": "tool", "attributes": {"a": {"b": 1}}, "start_time": 5, "end_time": 6.5}])
+    returned = parse_return([{"name": "tool", "attributes": {"a": {"b": 1}}, "start_time": 5, "end_time": 6.5}])
     assert returned.invalid is None
     assert returned.spans[0]["attributes"] == {"a.b": 1}
     assert (returned.spans[0]["start_time"], returned.spans[0]["end_time"]) == (5.0, 6.5)
@@ -87,7 +87,7 @@ def test_opentelemetry_spans_keep_ids_times_parent_status_events_and_links() -> 
         with tracer.start_as_current_span("inner", links=[link]) as inner:
             inner.add_event("happened", {"n": 1}, timestamp=1_700_000_000_500_000_000)
             inner.set_status(Status(StatusCode.ERROR, "no luck"))
-    returned = sort_out([inner, outer])
+    returned = parse_return([inner, outer])
     assert returned.invalid is None
     child, parent = (SpanRecord.model_validate(span) for span in returned.spans)
     context = outer.get_span_context()
@@ -111,7 +111,7 @@ def test_opentelemetry_spans_keep_ids_times_parent_status_events_and_links() -> 
 
 def test_an_opentelemetry_span_without_a_context_keeps_its_times_and_gets_ids() -> None:
     readable = ReadableSpan("made", start_time=1_700_000_000_500_000_000, end_time=1_700_000_001_000_000_000)
-    (span,) = sort_out([readable]).spans
+    (span,) = parse_return([readable]).spans
     assert (span["name"], span["start_time"], span["end_time"]) == ("made", 1_700_000_000.5, 1_700_000_001.0)
     assert (len(span["trace_id"]), len(span["span_id"])) == (32, 16)
 
@@ -122,7 +122,7 @@ def test_an_opentelemetry_span_written_as_json_has_the_same_content() -> None:
         inner.set_status(Status(StatusCode.ERROR, "no luck"))
         inner.add_event("happened", timestamp=1_700_000_000_500_000_000)
     assert isinstance(inner, ReadableSpan)
-    (plain,), (written,) = (sort_out([one]).spans for one in (inner, orjson.loads(inner.to_json())))
+    (plain,), (written,) = (parse_return([one]).spans for one in (inner, orjson.loads(inner.to_json())))
     names = ("trace_id", "span_id", "parent_id", "status", "status_description")
     assert [written[name] for name in names] == [plain[name] for name in names]
     for name in ("start_time", "end_time"):
@@ -135,7 +135,7 @@ def test_a_reward_in_a_returned_opentelemetry_span_counts() -> None:
     tracer = TracerProvider().get_tracer("test")
     with tracer.start_as_current_span("agentlightning.annotation", attributes=attributes) as span:
         pass
-    assert find_final_reward(sort_out([span]).spans) == 0.75
+    assert find_final_reward(parse_return([span]).spans) == 0.75
 
 
 def test_spans_of_the_rollout_store_keep_their_fields() -> None:
@@ -153,7 +153,7 @@ def test_spans_of_the_rollout_store_keep_their_fields() -> None:
         events=[Event(name="happened")],
     )
     for form in (span, span.model_dump()):
-        (sent,) = sort_out([form]).spans
+        (sent,) = parse_return([form]).spans
         kept = ("trace_id", "span_id", "parent_id", "name", "start_time", "events")
         assert {name: sent[name] for name in kept} == span.model_dump(include=set(kept))  # type: ignore[literal-required]
         assert (sent["status"], sent["status_description"], sent["end_time"]) == ("ERROR", "broken", None)
@@ -161,7 +161,7 @@ def test_spans_of_the_rollout_store_keep_their_fields() -> None:
 
 def test_spans_of_emitters_may_be_returned() -> None:
     made = make_span("step", {"a": 1})
-    assert sort_out([made]).spans == [made]
+    assert parse_return([made]).spans == [made]
 
 
 def test_a_span_whose_attributes_raise_is_invalid() -> None:
@@ -173,7 +173,7 @@ def test_a_span_whose_attributes_raise_is_invalid() -> None:
         def context(self) -> Any:
             raise RuntimeError("gone")
 
-    returned = sort_out([Broken()])
+    returned = parse_return([Broken()])
     assert returned.spans == []
     assert returned.invalid is not None
     assert "gone" in returned.invalid
@@ -182,6 +182,6 @@ def test_a_span_whose_attributes_raise_is_invalid() -> None:
 @settings(max_examples=examples(50))
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary(), st.lists))
 def test_every_return_value_is_accepted_or_refused(value: Any) -> None:
-    returned = sort_out(value)
+    returned = parse_return(value)
     assert all(math.isfinite(reward) for reward in returned.rewards.values())
     orjson.dumps([returned.value, returned.invalid, returned.rewards])

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from relight.emitter.emit import reward_attributes, reward_dimensions
 from relight.emitter.scope import make_span
-from relight.litagent.returns import sort_out
+from relight.litagent.returns import parse_return
 from relight.runner.captured_output import OutputTail
 from relight.runner.collector import Collector
 from relight.runner.forked_process import FROM_AGENT
-from relight.runner.process_messages import ExitReport, FromAgent, Raised, Span
+from relight.runner.process_messages import ExitReport, FromAgent, Raised, SpanMessage
 from relight.semconv import AGL_ANNOTATION
 from relight.types.rollout import FailureClass
 from tests.unit.runner.support import call
@@ -29,22 +29,22 @@ def _collector(*messages: FromAgent, **options: Any) -> Collector:
     return collector
 
 
-def _reward(value: float) -> Span:
-    return Span(make_span(AGL_ANNOTATION, reward_attributes(reward_dimensions(value))))
+def _reward(value: float) -> SpanMessage:
+    return SpanMessage(make_span(AGL_ANNOTATION, reward_attributes(reward_dimensions(value))))
 
 
 def test_the_returned_reward_counts_more_than_what_was_emitted_before() -> None:
-    outcome = _collector(_reward(0.1), sort_out(0.5)).outcome(ExitReport())
+    outcome = _collector(_reward(0.1), parse_return(0.5)).outcome(ExitReport())
     assert outcome.reward == 0.5
 
 
 def test_the_last_emitted_reward_counts_where_nothing_was_returned() -> None:
-    outcome = _collector(_reward(0.1), _reward(0.2), sort_out(None)).outcome(ExitReport())
+    outcome = _collector(_reward(0.1), _reward(0.2), parse_return(None)).outcome(ExitReport())
     assert (outcome.kind, outcome.reward, len(outcome.spans)) == ("returned", 0.2, 2)
 
 
 def test_a_result_that_came_before_the_kill_stands() -> None:
-    collector = _collector(sort_out(1))
+    collector = _collector(parse_return(1))
     collector.kill(FailureClass.TIMEOUT, "too late")
     assert collector.outcome(ExitReport(signal=9)).kind == "returned"
 
@@ -53,13 +53,13 @@ def test_a_result_that_came_after_the_kill_does_not() -> None:
     collector = _collector()
     collector.kill(FailureClass.TIMEOUT, "first")
     collector.kill(FailureClass.CANCELLED, "second")
-    collector.take(0, sort_out(1), 10)
+    collector.take(0, parse_return(1), 10)
     outcome = collector.outcome(ExitReport(signal=9))
     assert (outcome.kind, outcome.reason, outcome.detail) == ("killed", FailureClass.TIMEOUT, "first")
 
 
 def test_a_second_result_is_ignored() -> None:
-    outcome = _collector(Raised("E", "m", "t"), sort_out(1)).outcome(ExitReport())
+    outcome = _collector(Raised("E", "m", "t"), parse_return(1)).outcome(ExitReport())
     assert (outcome.kind, outcome.reward) == ("raised", None)
 
 
@@ -109,7 +109,7 @@ def _received(*payloads: bytes) -> tuple[Collector, int]:
         except ValueError:
             refused += 1
         else:
-            collector.take(0, message or Span(None), len(payload))
+            collector.take(0, message or SpanMessage(None), len(payload))
     return collector, refused
 
 

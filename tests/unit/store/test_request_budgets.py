@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.types import Message, Receive, Scope, Send
 
-from relight.store_api.agent_tokens import AGENT_KEY, Agent
+from relight.store_api.agent_tokens import AGENT_KEY, AuthenticatedAttempt
 from relight.store_api.request_budgets import (
     MAX_AGENT_BYTES,
     MAX_ATTEMPT_BYTES,
@@ -41,7 +41,7 @@ class Requests:
         async def send(message: Message) -> None:
             sent.append(message)
 
-        scope = {"type": "http", AGENT_KEY: Agent("ro", attempt, graded=False) if attempt else None}
+        scope = {"type": "http", AGENT_KEY: AuthenticatedAttempt("ro", attempt, graded=False) if attempt else None}
         await self.budgets.admit(self._app, scope, receive, send)
         return sent[0]["status"]
 
