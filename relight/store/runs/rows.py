@@ -9,7 +9,7 @@ from typing import Any
 
 from relight.errors import NotFoundError
 from relight.store.database import Queries
-from relight.types.run_file import RunFile, known_keys, parse_run_file
+from relight.types.run_file import RunFile, parse_run_file
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class RunRow:
         Raises:
             ConfigError: this release can't read it.
         """
-        return parse_run_file(known_keys(self.stored_file))
+        return parse_run_file(self.stored_file)
 
     @property
     def resources(self) -> tuple[str | None, int | None]:
